@@ -1,0 +1,81 @@
+// Config: every setting of the server, in one struct, with default, unit and what it does.
+//
+// YAML keys, flags and environment variables carry the same names: `scheduler.window_ms`
+// is `scheduler: {window_ms: 50}` in YAML, `--scheduler.window_ms 50` as a flag and
+// RENGA_SCHEDULER_WINDOW_MS in the environment. Precedence: flag, environment, file,
+// default. Read and checked once in app/, then passed by value; nothing below app/ reads
+// the environment. The table that names every field is src/app/config_schema.cc.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace renga {
+
+struct ModelSettings {
+  std::string path;  // The GGUF file to serve. Required.
+  std::string name;  // What clients call it; empty: the file's own general.name.
+  int32_t context = 0;  // Tokens of prompt and answer; 0: the model's own length.
+};
+
+struct DeviceSettings {
+  std::string isa = "auto";  // auto | portable | avx2 | avx512; refused if the CPU lacks it.
+  int32_t threads = 0;       // Compute workers, the engine thread included; 0: all cores.
+};
+
+struct KvSettings {
+  int64_t pool_bytes = int64_t{1} << 30;  // Reserved once, touched when used.
+  std::string dtype = "f16";              // f16 | f32.
+};
+
+struct SchedulerSettings {
+  std::string policy = "window";  // window | continuous | serial.
+  int32_t window_ms = 50;         // How long company may join while the engine is busy.
+  int32_t queue_threshold = 8;    // More waiting than this leave at once.
+  bool leave_when_idle = true;    // A lone request never waits.
+  int32_t max_sequences = 64;     // Running at the same time.
+  int32_t max_batch = 32;         // Requests that leave together.
+  int32_t max_queue_requests = 256;
+  int32_t max_queue_tokens = 65536;
+  int32_t prefill_slice_tokens = 256;  // Prompt rows in one step while others decode.
+  int32_t max_step_tokens = 512;       // Rows of one step.
+};
+
+struct GrpcSettings {
+  std::string address = "127.0.0.1:50051";
+  int32_t max_message_bytes = 8 << 20;
+  int32_t write_timeout_ms = 10000;  // A reader slower than this is cut.
+  int32_t max_backlog_chunks = 64;   // Unwritten chunks of one stream before it pauses.
+};
+
+struct AdminSettings {
+  std::string address = "127.0.0.1:9464";  // /metrics /livez /readyz
+};
+
+struct HealthSettings {
+  int32_t stall_ms = 2000;  // No step for this long though work waits: not ready.
+};
+
+struct DrainSettings {
+  int32_t timeout_ms = 30000;  // After SIGTERM running streams get this long.
+};
+
+struct LogSettings {
+  std::string level = "info";   // trace | debug | info | warn | error.
+  std::string format = "text";  // text | json.
+};
+
+struct Config {
+  ModelSettings model;
+  DeviceSettings device;
+  KvSettings kv;
+  SchedulerSettings scheduler;
+  GrpcSettings grpc;
+  AdminSettings admin;
+  HealthSettings health;
+  DrainSettings drain;
+  LogSettings log;
+};
+
+}  // namespace renga

@@ -1,0 +1,55 @@
+// GenerationService: all that a transport may call.
+//
+// Thread safety: every method may be called from any thread.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "renga/request.h"
+#include "renga/status.h"
+#include "renga/token_sink.h"
+
+namespace renga {
+
+struct ModelInfo {
+  std::string name;
+  std::string architecture;
+  int64_t context_length = 0;  // Tokens of prompt and answer together.
+  int64_t vocab_size = 0;
+  bool has_chat_template = false;
+  std::string backend;      // "cpu/avx512": device and instruction set.
+  std::string numerics_id;  // Equal ids promise equal bits.
+  std::vector<TokenId> end_token_ids;
+  TokenId bos_token_id = -1;  // -1: none.
+};
+
+class GenerationService {
+ public:
+  virtual ~GenerationService() = default;
+
+  virtual RequestId NewRequestId() = 0;
+
+  // Starts a request; `sink` must live until its OnDone, which comes exactly once, maybe
+  // before this returns. Errors come through OnDone as well.
+  virtual void Generate(GenerateRequest request, TokenSink& sink) = 0;
+
+  // Continues a request whose sink said kPause. Unknown ids are ignored.
+  virtual void Resume(RequestId id) = 0;
+
+  // Ends a request at the next step border with CANCELLED. Unknown ids are ignored.
+  virtual void Cancel(RequestId id) = 0;
+
+  // Ids of a prompt, exactly as Generate would compute them.
+  virtual StatusOr<std::vector<TokenId>> Tokenize(const PromptInput& prompt) = 0;
+  // Text of the ids; bytes that are not UTF-8 become U+FFFD.
+  virtual StatusOr<std::string> Detokenize(const std::vector<TokenId>& ids) = 0;
+  virtual ModelInfo GetModel() = 0;
+
+  // True while a request sent now would be served; see DESIGN: ready.
+  virtual bool Ready() = 0;
+};
+
+}  // namespace renga
