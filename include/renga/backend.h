@@ -96,7 +96,7 @@ struct GraphShape {
   int32_t head_dim = 0;
   int32_t ffn = 0;
   int32_t vocab = 0;
-  int32_t context = 0;  // Positions for which rope tables are made.
+  int32_t context = 0;    // Positions for which rope tables are made.
   int32_t rope_dims = 0;  // Leading channels of a head that are rotated.
   RopeStyle rope_style = RopeStyle::kAdjacentPairs;
   float norm_eps = 0.0f;
@@ -115,14 +115,14 @@ struct BackendLimits {
 struct SequenceRows {
   int32_t first_row = 0;
   int32_t rows = 0;
-  int32_t first_position = 0;         // Of first_row; later rows follow one by one.
-  std::span<const PageId> pages;      // Page i holds positions [64 i, 64 i + 64).
+  int32_t first_position = 0;     // Of first_row; later rows follow one by one.
+  std::span<const PageId> pages;  // Page i holds positions [64 i, 64 i + 64).
 };
 
 struct StepBatch {
-  std::span<const TokenId> tokens;       // [rows]
+  std::span<const TokenId> tokens;  // [rows]
   std::span<const SequenceRows> sequences;
-  std::span<const int32_t> logit_rows;   // Ascending rows whose logits are wanted.
+  std::span<const int32_t> logit_rows;  // Ascending rows whose logits are wanted.
 };
 
 // One unit of attention work: some rows of one sequence and one KV head over a range of

@@ -1,4 +1,5 @@
-// Config: every setting of the server, in one struct, with default, unit and what it does.
+// Config: every setting of the server, in one struct, with default, unit and what it
+// does.
 //
 // YAML keys, flags and environment variables carry the same names: `scheduler.window_ms`
 // is `scheduler: {window_ms: 50}` in YAML, `--scheduler.window_ms 50` as a flag and
@@ -14,14 +15,15 @@
 namespace renga {
 
 struct ModelSettings {
-  std::string path;  // The GGUF file to serve. Required.
-  std::string name;  // What clients call it; empty: the file's own general.name.
+  std::string path;     // The GGUF file to serve. Required.
+  std::string name;     // What clients call it; empty: the file's own general.name.
   int32_t context = 0;  // Tokens of prompt and answer; 0: the model's own length.
 };
 
 struct DeviceSettings {
-  std::string isa = "auto";  // auto | portable | avx2 | avx512; refused if the CPU lacks it.
-  int32_t threads = 0;       // Compute workers, the engine thread included; 0: all cores.
+  std::string isa =
+      "auto";           // auto | portable | avx2 | avx512; refused if the CPU lacks it.
+  int32_t threads = 0;  // Compute workers, the engine thread included; 0: all cores.
 };
 
 struct KvSettings {

@@ -61,7 +61,15 @@ enum class FinishReason {
   kCancelled,  // By the client, its deadline or a shutdown.
 };
 
-enum class StopCause { kNone, kEndToken, kStopToken, kStopString, kMaxTokens, kContext, kPool };
+enum class StopCause {
+  kNone,
+  kEndToken,
+  kStopToken,
+  kStopString,
+  kMaxTokens,
+  kContext,
+  kPool
+};
 
 std::string_view FinishReasonName(FinishReason reason);  // "stop", "length", ...
 std::string_view StopCauseName(StopCause cause);         // "end_token", ...

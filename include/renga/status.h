@@ -118,7 +118,7 @@ inline Status DataLoss(std::string message) {
 template <class T>
 class [[nodiscard]] StatusOr {
  public:
-  StatusOr(T value) : state_(std::move(value)) {}  // NOLINT: implicit by design.
+  StatusOr(T value) : state_(std::move(value)) {}        // NOLINT: implicit by design.
   StatusOr(Status status) : state_(std::move(status)) {  // NOLINT: implicit by design.
     if (std::get<Status>(state_).ok()) std::abort();
   }

@@ -88,8 +88,9 @@ Status ConfigureLog(std::string_view level, std::string_view format) {
     JsonFormat() = format == "json";
     auto logger = std::make_shared<spdlog::logger>(
         "renga", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    logger->set_pattern(JsonFormat() ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
-                                     : "%Y-%m-%dT%H:%M:%S.%e %l %v");
+    logger->set_pattern(JsonFormat()
+                            ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
+                            : "%Y-%m-%dT%H:%M:%S.%e %l %v");
     logger->set_level(ToSpdlog(value));
     logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(std::move(logger));

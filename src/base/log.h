@@ -24,7 +24,8 @@ struct LogField {
   LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
   LogField(std::string_view k, const char* v) : key(k), value(v) {}
   template <class Number>
-  LogField(std::string_view k, Number v) : key(k), value(std::to_string(v)), number(true) {}
+  LogField(std::string_view k, Number v)
+      : key(k), value(std::to_string(v)), number(true) {}
 
   std::string_view key;
   std::string value;
@@ -34,14 +35,16 @@ struct LogField {
 // level: trace|debug|info|warn|error; format: text|json. Output goes to stderr.
 Status ConfigureLog(std::string_view level, std::string_view format);
 
-void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+void Log(LogLevel level, std::string_view event,
+         std::initializer_list<LogField> fields = {});
 inline void LogInfo(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kInfo, event, fields);
 }
 inline void LogWarn(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kWarn, event, fields);
 }
-inline void LogError(std::string_view event, std::initializer_list<LogField> fields = {}) {
+inline void LogError(std::string_view event,
+                     std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kError, event, fields);
 }
 

@@ -7,11 +7,11 @@
 #define RENGA_CONCAT_INNER(a, b) a##b
 #define RENGA_CONCAT(a, b) RENGA_CONCAT_INNER(a, b)
 
-#define RENGA_RETURN_IF_ERROR(expression)                                        \
-  do {                                                                           \
-    if (::renga::Status renga_status = (expression); !renga_status.ok()) {       \
-      return renga_status;                                                       \
-    }                                                                            \
+#define RENGA_RETURN_IF_ERROR(expression)                                  \
+  do {                                                                     \
+    if (::renga::Status renga_status = (expression); !renga_status.ok()) { \
+      return renga_status;                                                 \
+    }                                                                      \
   } while (false)
 
 // RENGA_ASSIGN_OR_RETURN(const int x, ParseInt(text));

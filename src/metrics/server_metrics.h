@@ -37,9 +37,7 @@ class Gauge {
 class Histogram {
  public:
   void Observe(double value);
-  void Observe(Duration value) {
-    Observe(std::chrono::duration<double>(value).count());
-  }
+  void Observe(Duration value) { Observe(std::chrono::duration<double>(value).count()); }
 
  private:
   friend class ServerMetrics;
@@ -67,32 +65,33 @@ class ServerMetrics {
   void ObserveStep(StepPhase phase, Duration elapsed);
 
   // ---- Latency, seconds, per request unless said otherwise.
-  Histogram time_to_first_token;   // renga_time_to_first_token_seconds
-  Histogram inter_token_latency;   // ..._inter_token_latency_seconds: every gap
-  Histogram request_max_gap;       // ..._request_max_gap_seconds
-  Histogram request_duration;      // ..._request_duration_seconds
-  Histogram request_queue;         // ..._request_queue_seconds
-  Histogram batch_window_wait;     // ..._batch_window_wait_seconds: the part the window added
-  Histogram request_prefill;       // ..._request_prefill_seconds
-  Histogram request_decode;        // ..._request_decode_seconds
-  Histogram tokenize;              // ..._tokenize_seconds: template and encoding
+  Histogram time_to_first_token;  // renga_time_to_first_token_seconds
+  Histogram inter_token_latency;  // ..._inter_token_latency_seconds: every gap
+  Histogram request_max_gap;      // ..._request_max_gap_seconds
+  Histogram request_duration;     // ..._request_duration_seconds
+  Histogram request_queue;        // ..._request_queue_seconds
+  Histogram
+      batch_window_wait;      // ..._batch_window_wait_seconds: the part the window added
+  Histogram request_prefill;  // ..._request_prefill_seconds
+  Histogram request_decode;   // ..._request_decode_seconds
+  Histogram tokenize;         // ..._tokenize_seconds: template and encoding
 
   // ---- Load.
-  Gauge requests_running;    // renga_requests_running
-  Gauge requests_waiting;    // renga_requests_waiting
-  Gauge queue_tokens;        // renga_queue_tokens
-  Gauge kv_pages_capacity;   // renga_kv_pages_capacity
-  Gauge kv_pages_used;       // renga_kv_pages_used
-  Histogram batch_size;      // renga_batch_size: sequences in a step
-  Histogram batch_tokens;    // renga_batch_tokens: rows in a step
-  Counter steps;             // renga_engine_steps_total
-  Counter engine_busy;       // renga_engine_busy_seconds_total
+  Gauge requests_running;      // renga_requests_running
+  Gauge requests_waiting;      // renga_requests_waiting
+  Gauge queue_tokens;          // renga_queue_tokens
+  Gauge kv_pages_capacity;     // renga_kv_pages_capacity
+  Gauge kv_pages_used;         // renga_kv_pages_used
+  Histogram batch_size;        // renga_batch_size: sequences in a step
+  Histogram batch_tokens;      // renga_batch_tokens: rows in a step
+  Counter steps;               // renga_engine_steps_total
+  Counter engine_busy;         // renga_engine_busy_seconds_total
   Gauge engine_last_progress;  // renga_engine_last_progress_timestamp_seconds
-  Counter preemptions;       // renga_preemptions_total
+  Counter preemptions;         // renga_preemptions_total
 
   // ---- Tokens.
-  Counter prompt_tokens_computed;  // renga_prompt_tokens_total{source="computed"}
-  Counter generated_tokens;        // renga_generated_tokens_total
+  Counter prompt_tokens_computed;   // renga_prompt_tokens_total{source="computed"}
+  Counter generated_tokens;         // renga_generated_tokens_total
   Counter wasted_tokens_cancelled;  // renga_wasted_tokens_total{cause="cancelled"}
   Counter wasted_tokens_preempted;  // renga_wasted_tokens_total{cause="preempted"}
 

@@ -1,0 +1,256 @@
+// Every op alone, on the shapes of SmolLM2-135M, for each instruction set of the machine.
+//
+//   op_bench [--benchmark_filter=matmul/avx512] [--benchmark_repetitions=9]
+//
+// Products report GMAC/s and the GB/s of weights read; they run over the thread pool with
+// 1 and with 2 threads (last argument), and walk through several copies of the weights
+// (at least 64 MB) where a copy would fit a cache, so that one row is bound by memory as
+// in a decode step. Attention reports GB/s of keys and values, from memory (cached:0) or
+// cache; on a busy machine read the CPU column of the one-thread lines.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/thread_pool.h"
+#include "base/aligned_buffer.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/sampling.h"
+
+namespace renga {
+namespace {
+
+struct Shape {
+  const char* name;
+  WeightType type;
+  int64_t outputs;
+  int64_t cols;
+};
+
+constexpr Shape kShapes[] = {{"576x576", WeightType::kQ4_1, 576, 576},
+                             {"192x576", WeightType::kQ4_1, 192, 576},
+                             {"1536x576", WeightType::kQ4_1, 1536, 576},
+                             {"576x1536", WeightType::kQ4_1, 576, 1536},
+                             {"49152x576_q8_0", WeightType::kQ8_0, 49152, 576}};
+
+constexpr int64_t kWorkingSet = int64_t{64} << 20;
+
+void FillRandom(std::span<uint8_t> bytes) {
+  std::mt19937_64 random(1);
+  for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+    const uint64_t word = random() & 0x3FFF3FFF3FFF3FFFull;  // Any f16 in it is finite.
+    __builtin_memcpy(&bytes[i], &word, 8);
+  }
+}
+
+std::vector<float> RandomFloats(int64_t n) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Quantised rows of random values.
+class Codes {
+ public:
+  Codes(const CpuOps& ops, int64_t rows, int64_t cols)
+      : codes_(static_cast<size_t>((rows + 7) / 8 * 8 * cols * kCodePlanes)),
+        floats_(codes_.size() / 64 * 2),
+        sums_(codes_.size() / 64) {
+    const std::vector<float> x = RandomFloats(cols);
+    for (int64_t row = 0; row < rows; ++row)
+      ops.quantise_row(x.data(), cols, row, rows_());
+  }
+  QuantRows rows_() {
+    return {codes_.data(), floats_.data(), floats_.data() + sums_.size(), sums_.data()};
+  }
+
+ private:
+  std::vector<int8_t> codes_;
+  std::vector<float> floats_;
+  std::vector<int32_t> sums_;
+};
+
+void Matmul(benchmark::State& state, const CpuOps* ops, const Shape& shape) {
+  const int64_t rows = state.range(0);
+  ThreadPool pool(static_cast<int>(state.range(1)));
+  const int64_t panels = shape.outputs / kPanelRows;
+  const int64_t panel_bytes = PanelBytes(shape.type, shape.cols);
+  const int64_t copies = std::max<int64_t>(1, kWorkingSet / (panels * panel_bytes));
+  AlignedBuffer weights =
+      AlignedBuffer::Allocate(static_cast<size_t>(copies * panels * panel_bytes));
+  FillRandom(weights.As<uint8_t>());
+  Codes codes(*ops, rows, shape.cols);
+  AlignedBuffer out =
+      AlignedBuffer::Allocate(static_cast<size_t>(rows * shape.outputs * 4));
+  const auto op = shape.type == WeightType::kQ4_1 ? ops->matmul_q4_1 : ops->matmul_q8_0;
+  const int64_t piece = std::max<int64_t>(1, panels / (pool.threads() * 16));
+  int64_t copy = 0;
+  for (auto _ : state) {
+    const uint8_t* data = weights.As<uint8_t>().data() + copy * panels * panel_bytes;
+    copy = (copy + 1) % copies;
+    pool.Run((panels + piece - 1) / piece, [&](int64_t i, int) {
+      const int64_t first = i * piece;
+      const int64_t count = std::min(piece, panels - first);
+      op({.panels = data + first * panel_bytes,
+          .panel_count = count,
+          .cols = shape.cols,
+          .outputs = count * kPanelRows,
+          .quant = codes.rows_(),
+          .rows = rows,
+          .out = out.As<float>().data() + first * kPanelRows,
+          .out_stride = shape.outputs});
+    });
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  const double macs = static_cast<double>(rows * shape.outputs * shape.cols);
+  state.counters["GMAC/s"] =
+      benchmark::Counter(runs * macs / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] =
+      benchmark::Counter(runs * static_cast<double>(panels * panel_bytes) / 1e9,
+                         benchmark::Counter::kIsRate);
+}
+
+// `rows` rows of one sequence (3 query heads of one KV head, head_dim 64), f16 pages.
+void Attention(benchmark::State& state, const CpuOps* ops) {
+  constexpr int64_t kHeadDim = 64, kHeads = 3, kPageBytes = 128 * kHeadDim * 2;
+  const int64_t length = state.range(0);
+  const int64_t rows = state.range(1);
+  const int64_t pages = (length + 63) / 64;
+  const bool cached = state.range(2) != 0;
+  const int64_t sequences =
+      cached ? 1 : std::max<int64_t>(1, kWorkingSet / (pages * kPageBytes));
+  AlignedBuffer pool =
+      AlignedBuffer::Allocate(static_cast<size_t>(sequences * pages * kPageBytes));
+  FillRandom(pool.As<uint8_t>());
+  std::vector<int32_t> ids(static_cast<size_t>(pages));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  const std::vector<float> q = RandomFloats(rows * kHeads * kHeadDim);
+  std::vector<float> out(q.size());
+  int64_t sequence = 0;
+  for (auto _ : state) {
+    ops->attend_f16({.q = q.data(),
+                     .q_stride = kHeads * kHeadDim,
+                     .out = out.data(),
+                     .out_stride = kHeads * kHeadDim,
+                     .rows = static_cast<int32_t>(rows),
+                     .heads = kHeads,
+                     .head_dim = kHeadDim,
+                     .first_position = length - rows,
+                     .pool = pool.As<uint8_t>().data() + sequence * pages * kPageBytes,
+                     .page_stride = kPageBytes,
+                     .pages = ids.data(),
+                     .first_group = 0,
+                     .groups = (length + 255) / 256});
+    sequence = (sequence + 1) % sequences;
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] = benchmark::Counter(
+      runs * static_cast<double>(pages * kPageBytes) / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GMAC/s"] = benchmark::Counter(
+      runs * static_cast<double>(rows * kHeads * length * kHeadDim * 2) / 1e9,
+      benchmark::Counter::kIsRate);
+}
+
+void RowOps(benchmark::State& state, const CpuOps* ops) {
+  constexpr int64_t kCols = 576;
+  const std::vector<float> x = RandomFloats(kCols);
+  std::vector<float> out(kCols);
+  Codes codes(*ops, 1, kCols);
+  for (auto _ : state) {
+    ops->rms_norm(x.data(), x.data(), kCols, 1e-5f, out.data());
+    ops->quantise_row(out.data(), kCols, 0, codes.rows_());
+    benchmark::ClobberMemory();
+  }
+}
+
+void Rope(benchmark::State& state, const CpuOps* ops) {
+  std::vector<float> x = RandomFloats(12 * 64);
+  const std::vector<float> cosines(32, 0.8f), sines(32, 0.6f);
+  for (auto _ : state) {
+    ops->rope({.x = x.data(),
+               .heads = 12,
+               .head_dim = 64,
+               .rope_dims = 64,
+               .cos = cosines.data(),
+               .sin = sines.data()});
+    benchmark::ClobberMemory();
+  }
+}
+
+void Sampling(benchmark::State& state, SampleArgs args) {
+  constexpr int64_t kVocab = 49152;
+  std::vector<float> logits = RandomFloats(kVocab);
+  for (float& logit : logits) logit *= 3.0f;
+  std::vector<float> weights(kVocab);
+  std::vector<int32_t> ids(kVocab), border(kVocab);
+  std::vector<double> mass(SampleScratch::kBins);
+  std::vector<int64_t> count(SampleScratch::kBins);
+  args.logits = logits.data();
+  args.vocab = kVocab;
+  for (auto _ : state) {
+    ++args.token_index;
+    benchmark::DoNotOptimize(SampleToken(
+        args, {weights.data(), ids.data(), border.data(), mass.data(), count.data()}));
+  }
+}
+
+void Register() {
+  for (const char* name : kCpuOpsName) {
+    const CpuOps* ops = FindCpuOps(name);
+    if (ops == nullptr) continue;
+    const std::string isa = name;
+    for (const Shape& shape : kShapes) {
+      auto* bench = benchmark::RegisterBenchmark(
+          ("matmul/" + isa + "/" + shape.name).c_str(),
+          [ops, shape](benchmark::State& state) { Matmul(state, ops, shape); });
+      bench->UseRealTime()->ArgNames({"rows", "threads"});
+      for (const int64_t threads : {1, 2}) {
+        for (const int64_t rows : {1, 8, 32, 256}) bench->Args({rows, threads});
+      }
+    }
+    benchmark::RegisterBenchmark(
+        ("attention/" + isa).c_str(),
+        [ops](benchmark::State& state) { Attention(state, ops); })
+        ->ArgNames({"length", "rows", "cached"})
+        ->Args({128, 1, 0})
+        ->Args({128, 1, 1})
+        ->Args({1024, 1, 0})
+        ->Args({1024, 1, 1})
+        ->Args({4096, 1, 0})
+        ->Args({256, 256, 1})
+        ->Args({1024, 64, 0});
+    benchmark::RegisterBenchmark(("norm_quantise/" + isa).c_str(),
+                                 [ops](benchmark::State& state) { RowOps(state, ops); });
+    benchmark::RegisterBenchmark(("rope/" + isa).c_str(),
+                                 [ops](benchmark::State& state) { Rope(state, ops); });
+  }
+  const auto sampling = [](const char* name, const SampleArgs& args) {
+    benchmark::RegisterBenchmark(
+        (std::string("sampling/") + name).c_str(),
+        [args](benchmark::State& state) { Sampling(state, args); });
+  };
+  sampling("greedy", {.temperature = 0.0f});
+  sampling("temperature", {});
+  sampling("top_k_40", {.top_k = 40});
+  sampling("top_p_0.9", {.top_p = 0.9f});
+  sampling("all", {.temperature = 0.7f, .top_k = 100, .top_p = 0.9f, .min_p = 0.05f});
+}
+
+}  // namespace
+}  // namespace renga
+
+int main(int argc, char** argv) {
+  renga::Register();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

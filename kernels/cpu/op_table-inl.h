@@ -1,0 +1,35 @@
+// Fills the op table of one SIMD instruction set; included last.
+
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/ops.h"
+
+#define RENGA_STRING_INNER(x) #x
+#define RENGA_STRING(x) RENGA_STRING_INNER(x)
+
+namespace renga {
+namespace RENGA_ISA {
+
+extern const CpuOps kOps;
+const CpuOps kOps = {
+    .name = RENGA_STRING(RENGA_ISA),
+    .matmul_q4_1 = MatmulQuant<WeightType::kQ4_1>,
+    .matmul_q8_0 = MatmulQuant<WeightType::kQ8_0>,
+    .matmul_f16 = MatmulFloat<uint16_t>,
+    .matmul_f32 = MatmulFloat<float>,
+    .rms_norm = RmsNorm,
+    .quantise_row = QuantiseRow,
+    .swiglu = Swiglu,
+    .rope = Rope,
+    .kv_append_f16 = KvAppend<uint16_t>,
+    .kv_append_f32 = KvAppend<float>,
+    .attend_f16 = Attend<uint16_t>,
+    .attend_f32 = Attend<float>,
+    .merge_partials = MergePartials,
+};
+
+}  // namespace RENGA_ISA
+}  // namespace renga

@@ -1,0 +1,121 @@
+// Vec: 16 floats, as one AVX-512 register. vec_avx2-inl.h has the same over two AVX2
+// registers; what both supply is all that the shared *-inl.h bodies use.
+
+#pragma once
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu/exp2-inl.h"
+
+namespace renga {
+namespace RENGA_ISA {
+
+using Vec = __m512;
+
+// How many Vec accumulators times queries or rows fit the registers.
+constexpr int kScoreVecs = 4;
+constexpr int kFloatRows = 8;
+
+static inline __mmask16 FirstLanes(int64_t n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1u);
+}
+
+static inline Vec Zero() { return _mm512_setzero_ps(); }
+static inline Vec Set(float x) { return _mm512_set1_ps(x); }
+static inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+static inline Vec Load(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// The first n of 16; the others are 0 and are not touched in memory.
+static inline Vec LoadN(const float* p, int64_t n) {
+  return _mm512_maskz_loadu_ps(FirstLanes(n), p);
+}
+static inline Vec LoadN(const uint16_t* p, int64_t n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstLanes(n), p));
+}
+static inline void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+static inline void StoreN(float* p, Vec v, int64_t n) {
+  _mm512_mask_storeu_ps(p, FirstLanes(n), v);
+}
+static inline void StoreN(uint16_t* p, Vec v, int64_t n) {
+  _mm256_mask_storeu_epi16(p, FirstLanes(n),
+                           _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+static inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+static inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+static inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+// a * b + c, rounded once.
+static inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+// a > b ? a : b.
+static inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+// Lanes below n from a, the others from b.
+static inline Vec First(int64_t n, Vec a, Vec b) {
+  return _mm512_mask_blend_ps(FirstLanes(n), b, a);
+}
+
+// a[i] + a[i + n] for n = 8, 4, 2, 1.
+static inline float FoldSum(Vec v) {
+  const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float FoldMax(Vec v) {
+  const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+
+static inline Vec Exp2(Vec x) {
+  x = _mm512_max_ps(_mm512_set1_ps(kExp2Lowest), x);
+  x = _mm512_min_ps(_mm512_set1_ps(kExp2Highest), x);
+  const Vec shifted = Add(x, Set(kRoundMagic));
+  const Vec f = Sub(x, Sub(shifted, Set(kRoundMagic)));
+  Vec p = Set(kExp2C6);
+  p = Fma(p, f, Set(kExp2C5));
+  p = Fma(p, f, Set(kExp2C4));
+  p = Fma(p, f, Set(kExp2C3));
+  p = Fma(p, f, Set(kExp2C2));
+  p = Fma(p, f, Set(kExp2C1));
+  p = Fma(p, f, Set(kExp2C0));
+  const __m512i n =
+      _mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127));
+  return Mul(p, _mm512_castsi512_ps(_mm512_slli_epi32(n, 23)));
+}
+
+// Bits of the largest |x| of 32 values; a NaN is above all.
+static inline uint32_t LargestMagnitude(Vec a, Vec b) {
+  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+  const __m512i m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), mask),
+                                     _mm512_and_si512(_mm512_castps_si512(b), mask));
+  return static_cast<uint32_t>(_mm512_reduce_max_epi32(m));
+}
+
+// 16 codes = round_to_even(x * inverse), as high planes[0..16) and low planes[32..48);
+// returns the codes.
+static inline __m512i RoundCodes(Vec x, float inverse, int8_t* planes) {
+  const __m512i code = _mm512_cvtps_epi32(Mul(x, Set(inverse)));
+  const __m512i high =
+      _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
+  const __m512i shifted = _mm512_slli_epi32(high, 8);
+  const __m512i low =
+      _mm512_max_epi32(_mm512_sub_epi32(code, shifted), _mm512_set1_epi32(-127));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(planes), _mm512_cvtepi32_epi8(high));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + 32), _mm512_cvtepi32_epi8(low));
+  return _mm512_add_epi32(shifted, low);
+}
+
+// codes[0..32) high plane, [32..64) low plane; returns the sum of the codes.
+static inline int32_t RoundCodes(Vec a, Vec b, float inverse, int8_t* codes) {
+  const __m512i ia = RoundCodes(a, inverse, codes);
+  const __m512i ib = RoundCodes(b, inverse, codes + 16);
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(ia, ib));
+}
+
+}  // namespace RENGA_ISA
+}  // namespace renga

@@ -1,0 +1,146 @@
+// The fine ops of one instruction set: a table of function pointers, chosen once.
+//
+// Raw pointers and sizes only: no Status, no logging, no allocation. All arguments have
+// been checked by the caller. Every table gives the same bits (src/README.md, "One
+// arithmetic"); kernels/cpu/ops_portable.cc is the definition, written row at a time.
+//
+// Legend: row = one token; tile = 8 rows; block = 32 values along k (cols); panel = 32
+// rows of a weight (kernels/block_format.h). hd = head_dim.
+
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/block_format.h"
+
+namespace renga {
+
+// Rows of activations as 16-bit codes, 32 values to a scale, interleaved by tiles of 8
+// rows so that a kernel reads one stream. A code is kept as two int8 planes,
+// code = 256 * high + low, both in [-127, 127]: the int8 dot products of each plane give
+// an exact integer dot. (8-bit codes halve the work, but their noise moves SmolLM2's
+// logits by 0.2 on average and changes greedy answers.)
+//   codes        [tile][block][plane high, low][k4 0..7][row 0..7][4]   int8
+//   scales       [tile][block][row 0..7]               s
+//   scaled_sums  [tile][block][row 0..7]               s * float(code_sum)
+//   code_sums    [tile][block][row 0..7]               sum of the 32 codes
+struct QuantRows {
+  int8_t* codes = nullptr;
+  float* scales = nullptr;
+  float* scaled_sums = nullptr;
+  int32_t* code_sums = nullptr;
+};
+
+// The same, starting at a later tile.
+static inline QuantRows TileOf(const QuantRows& x, int64_t cols, int64_t tile) {
+  const int64_t blocks = cols / kBlockValues * tile;
+  return {x.codes + blocks * kTileBlockCodes, x.scales + blocks * kTileRows,
+          x.scaled_sums + blocks * kTileRows, x.code_sums + blocks * kTileRows};
+}
+
+struct MatmulArgs {
+  const uint8_t* panels = nullptr;  // The first of `panel_count` consecutive panels.
+  int64_t panel_count = 0;
+  int64_t cols = 0;          // k of the product.
+  int64_t outputs = 0;       // Weight rows in these panels; only the last may be ragged.
+  QuantRows quant;           // Input of the quantised types: `rows` rows from row 0.
+  const float* x = nullptr;  // Input of F32 and F16: [rows, x_stride].
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  float* out = nullptr;  // [rows, out_stride], column 0 = first row of the first panel.
+  int64_t out_stride = 0;
+  bool add = false;  // out += instead of out =.
+};
+
+constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kChunkPositions = 64;  // A page.
+constexpr int64_t kGroupChunks = 4;      // Chunks folded first in the merge tree.
+
+// One query's state of a softmax over some positions, as floats in memory:
+// m, l, o[hd] (o not divided by l).
+constexpr int64_t kPartialHeader = 2;
+
+// Rows of one sequence and one KV head over a range of tree groups.
+struct AttendArgs {
+  const float* q = nullptr;  // [rows][heads][hd]; row stride `q_stride`; scaled, rotated.
+  int64_t q_stride = 0;
+  float* out = nullptr;  // [rows][heads][hd]; row stride `out_stride`.
+  int64_t out_stride = 0;
+  int32_t rows = 0;
+  int32_t heads = 0;  // Query heads of this KV head.
+  int32_t head_dim = 0;
+  int64_t first_position = 0;      // Of row 0; it sees positions 0..first_position.
+  const uint8_t* pool = nullptr;   // K of this (layer, KV head) in page 0.
+  int64_t page_stride = 0;         // Bytes from page to page.
+  const int32_t* pages = nullptr;  // Page i holds positions [64 i, 64 i + 64).
+  int64_t first_group = 0;         // Of 256 positions.
+  int64_t groups = 0;
+  // Rows that these groups do not cover whole write one partial per group to
+  // partials + partial_rows[row] * partial_row_stride + head * partial_head_stride
+  //          + group * (2 + hd).
+  float* partials = nullptr;
+  const int32_t* partial_rows = nullptr;
+  int64_t partial_row_stride = 0;
+  int64_t partial_head_stride = 0;
+};
+
+struct RopeArgs {
+  float* x = nullptr;  // [heads, hd], rotated in place.
+  int32_t heads = 0;
+  int32_t head_dim = 0;
+  int32_t rope_dims = 0;       // Leading channels that are rotated.
+  bool halves = false;         // Pairs (i, i + rope_dims / 2), else (2 i, 2 i + 1).
+  const float* cos = nullptr;  // [rope_dims / 2] of this position.
+  const float* sin = nullptr;  // [rope_dims / 2]
+  float scale = 1.0f;          // Applied to every channel after the rotation.
+};
+
+struct KvAppendArgs {
+  const float* k = nullptr;  // [hd], rotated.
+  const float* v = nullptr;  // [hd]
+  uint8_t* page = nullptr;   // K of this (layer, KV head) in its page, V behind it.
+  int32_t head_dim = 0;
+  int32_t slot = 0;  // Position inside the page.
+};
+
+struct CpuOps {
+  const char* name;
+
+  // out[row][n] (+)= sum over k of x[row][k] * w[n][k]. Per block of 32 k an exact
+  // integer dot, then acc = fma(float(dot) * d, s, acc) and, for Q4_1, acc = fma(m, s *
+  // sum, acc). F32 and F16: acc = fma(w, x, acc) in order of k.
+  void (*matmul_q4_1)(const MatmulArgs& args);
+  void (*matmul_q8_0)(const MatmulArgs& args);
+  void (*matmul_f16)(const MatmulArgs& args);
+  void (*matmul_f32)(const MatmulArgs& args);
+
+  // out[i] = (x[i] * r) * weight[i], r = 1 / sqrt(sum(x^2) / n + eps). x, out: [n]; the
+  // sum is made of 16 partial sums.
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+
+  // Codes of one row: per 32 values s = max|x| / 32512, code = round_to_even(x * (32512 /
+  // max|x|)), one more where its low plane would be -128. x: [n], n % 32 == 0; written as
+  // row `row` of `out`, whose cols are n.
+  // max|x| < 1e-30: s = 0, codes 0. A NaN or inf: s = NaN, codes 0.
+  void (*quantise_row)(const float* x, int64_t n, int64_t row, const QuantRows& out);
+
+  // out[i] = (gate[i] / (1 + exp2(-gate[i] * log2(e)))) * up[i]. All [n].
+  void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+
+  // (a, b) -> (fma(a, cos, -(b * sin)), fma(a, sin, b * cos)), then * scale.
+  void (*rope)(const RopeArgs& args);
+
+  // K into [block of 16 positions][hd][16], V into [64][hd], rounded to nearest even.
+  void (*kv_append_f16)(const KvAppendArgs& args);
+  void (*kv_append_f32)(const KvAppendArgs& args);
+
+  // out = softmax(q . K) . V on the merge tree of src/README.md.
+  void (*attend_f16)(const AttendArgs& args);
+  void (*attend_f32)(const AttendArgs& args);
+
+  // Folds `count` partials [count][2 + hd] left to right and writes o / l to out [hd].
+  void (*merge_partials)(const float* partials, int64_t count, int64_t head_dim,
+                         float* out);
+};
+
+}  // namespace renga

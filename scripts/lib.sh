@@ -1,0 +1,69 @@
+# shellcheck shell=bash disable=SC2034
+# Shared by the scripts beside it; sourced, never run. Sets `root`, `jobs`, `cache_dir` and
+# `venv`, and offers say, die, as_root, have_debian, stop_pid, free_ports and use_venv.
+# Messages go to standard error: standard output belongs to the script's own result.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=$(nproc)
+cache_dir=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/renga
+venv=$root/build/venv
+
+# A build in another clone may reuse what this machine has compiled already.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+[ -t 2 ] || say() { printf '==> %s\n' "$*" >&2; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+have_debian() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
+
+# Runs a command as root: as we are, or through sudo.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "'$*' needs root: run this script as root, or install sudo"
+  fi
+}
+
+# Ends the one process `$1` that the caller started: SIGTERM, `$2` seconds, SIGKILL. A
+# process that is gone already is fine.
+stop_pid() {
+  local pid=$1 seconds=${2:-10} i
+  kill -TERM "$pid" 2>/dev/null || return 0
+  for ((i = 0; i < seconds * 10; i++)); do
+    kill -0 "$pid" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  kill -KILL "$pid" 2>/dev/null || true
+}
+
+# Prints `$1` TCP ports of the loopback address that are free now.
+free_ports() {
+  python3 - "$1" <<'PY'
+import socket, sys
+held = [socket.socket() for _ in range(int(sys.argv[1]))]
+for s in held:
+    s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in held))
+PY
+}
+
+# Makes the virtual environment of the Python clients, once per version of the list.
+use_venv() {
+  local wanted=$root/tests/clients/requirements.txt
+  if [ -x "$venv/bin/python" ] && cmp -s "$wanted" "$venv/requirements.txt"; then
+    return 0
+  fi
+  say "Python clients: virtual environment in ${venv#"$root"/}"
+  rm -rf "$venv"
+  python3 -m venv "$venv" || die "python3 -m venv failed: is python3-venv installed?"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$wanted" >&2 ||
+    die "pip could not install tests/clients/requirements.txt"
+  cp "$wanted" "$venv/requirements.txt"
+}

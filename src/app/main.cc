@@ -1,0 +1,89 @@
+// The subcommands; nothing else.
+//
+// Exit codes: 0 done; 1 the server could not start or its engine gave up; 2 the command
+// line or the settings are wrong.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <iterator>
+
+#include "app/command_line.h"
+#include "app/config_loader.h"
+#include "app/server_app.h"
+#include "app/signal_watch.h"
+#include "base/log.h"
+#include "formats/gguf_file.h"
+#include "text/load_tokenizer.h"
+
+namespace renga {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+int Complain(const Status& status, int exit_code) {
+  std::cerr << "renga: " << status.ToString() << '\n';
+  return exit_code;
+}
+
+int Serve(const CommandLine& line, const LoadedConfig& loaded) {
+  if (line.print_config) {
+    std::cout << PrintConfig(loaded.config);
+    return 0;
+  }
+  if (const Status log = ConfigureLog(loaded.config.log.level, loaded.config.log.format);
+      !log.ok()) {
+    return Complain(log, kWrongUsage);
+  }
+  for (const std::string& warning : loaded.warnings) {
+    LogWarn("config", {{"warning", std::string_view(warning)}});
+  }
+  ServerApp app(loaded.config);
+  SignalWatch signals([&app] { app.RequestStop(); });
+  if (const Status started = app.Start(); !started.ok())
+    return Complain(started, kFailed);
+  const Status ended = app.Run();
+  return ended.ok() ? 0 : Complain(ended, kFailed);
+}
+
+int Tokenize(const CommandLine& line, const LoadedConfig& loaded) {
+  if (loaded.config.model.path.empty()) {
+    return Complain(InvalidArgument("model.path", "is required"), kWrongUsage);
+  }
+  const auto file = GgufFile::Open(loaded.config.model.path);
+  if (!file.ok()) return Complain(file.status(), kFailed);
+  const auto tokenizer = LoadTokenizer(**file);
+  if (!tokenizer.ok()) return Complain(tokenizer.status(), kFailed);
+  const std::string text = line.text ? *line.text
+                                     : std::string(std::istreambuf_iterator(std::cin),
+                                                   std::istreambuf_iterator<char>());
+  const auto ids = (*tokenizer)->Encode({.text = text, .trusted = {}});
+  if (!ids.ok()) return Complain(ids.status(), kFailed);
+  const char* separator = "";
+  for (const TokenId id : *ids) {
+    std::cout << separator << id;
+    separator = " ";
+  }
+  std::cout << '\n';
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // A reader that went away is an error of its write.
+  CommandLine line = ParseCommandLine(argc, argv, std::cout, std::cerr);
+  if (line.command == CommandLine::Command::kExit) return line.exit_code;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    line.sources.environment.emplace_back(*variable);
+  }
+  const StatusOr<LoadedConfig> loaded = LoadConfig(line.sources);
+  if (!loaded.ok()) return Complain(loaded.status(), kWrongUsage);
+  return line.command == CommandLine::Command::kServe ? Serve(line, *loaded)
+                                                      : Tokenize(line, *loaded);
+}
+
+}  // namespace
+}  // namespace renga
+
+int main(int argc, char** argv) { return renga::Main(argc, argv); }

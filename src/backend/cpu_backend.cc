@@ -1,0 +1,179 @@
+// CpuBackend: choice of the instruction set, set-up, weights, pages. See
+// cpu_backend_impl.h.
+
+#include "backend/cpu_backend.h"
+
+#include <cmath>
+#include <string>
+#include <thread>
+
+#include "backend/cpu_backend_impl.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace renga {
+
+namespace {
+
+constexpr int64_t kMaxExtent = int64_t{1} << 24;  // Of any width of the model.
+constexpr int64_t kMaxRows = 1 << 16;             // Of one step.
+
+StatusOr<const CpuOps*> ChooseOps(const std::string& isa) {
+  if (isa == "auto") return BestCpuOps();
+  std::string known = "auto";
+  bool is_known = false;
+  for (const char* name : kCpuOpsName) {
+    known += std::string(", ") + name;
+    is_known = is_known || isa == name;
+  }
+  if (!is_known) {
+    return InvalidArgument("device.isa", "'" + isa + "' is none of " + known);
+  }
+  if (const CpuOps* ops = FindCpuOps(isa.c_str())) return ops;
+  return InvalidArgument("device.isa", "this CPU has no " + isa);
+}
+
+Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument(field, std::to_string(value) + " is not in [" +
+                                    std::to_string(low) + ", " + std::to_string(high) +
+                                    "]");
+}
+
+Status CheckHeads(const GraphShape& shape) {
+  RENGA_RETURN_IF_ERROR(CheckRange("heads", shape.heads, 1, 4096));
+  RENGA_RETURN_IF_ERROR(CheckRange("kv_heads", shape.kv_heads, 1, shape.heads));
+  RENGA_RETURN_IF_ERROR(CheckRange("head_dim", shape.head_dim, 2, kMaxHeadDim));
+  if (shape.heads % shape.kv_heads != 0) {
+    return InvalidArgument("kv_heads", std::to_string(shape.heads) +
+                                           " heads cannot share " +
+                                           std::to_string(shape.kv_heads) + " KV heads");
+  }
+  if (shape.head_dim % 2 != 0) return InvalidArgument("head_dim", "must be even");
+  return OkStatus();
+}
+
+Status CheckRope(const GraphShape& shape) {
+  RENGA_RETURN_IF_ERROR(CheckRange("rope_dims", shape.rope_dims, 0, shape.head_dim));
+  if (shape.rope_dims % 2 != 0) return InvalidArgument("rope_dims", "must be even");
+  RENGA_RETURN_IF_ERROR(
+      CheckRange("rope_inverse_frequencies",
+                 static_cast<int64_t>(shape.rope_inverse_frequencies.size()),
+                 shape.rope_dims / 2, shape.rope_dims / 2));
+  for (const double frequency : shape.rope_inverse_frequencies) {
+    if (!std::isfinite(frequency)) {
+      return InvalidArgument("rope_inverse_frequencies", "must be finite");
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckShape(const GraphShape& shape) {
+  RENGA_RETURN_IF_ERROR(CheckRange("layers", shape.layers, 1, 4096));
+  RENGA_RETURN_IF_ERROR(CheckRange("dim", shape.dim, 1, kMaxExtent));
+  RENGA_RETURN_IF_ERROR(CheckRange("ffn", shape.ffn, 1, kMaxExtent));
+  RENGA_RETURN_IF_ERROR(CheckRange("vocab", shape.vocab, 1, kMaxExtent));
+  RENGA_RETURN_IF_ERROR(CheckRange("context", shape.context, 1, kMaxExtent));
+  RENGA_RETURN_IF_ERROR(CheckHeads(shape));
+  RENGA_RETURN_IF_ERROR(CheckRope(shape));
+  if (!std::isfinite(shape.norm_eps) || shape.norm_eps < 0.0f) {
+    return InvalidArgument("norm_eps", "must be finite and not negative");
+  }
+  return OkStatus();
+}
+
+Status CheckLimits(const BackendLimits& limits) {
+  RENGA_RETURN_IF_ERROR(CheckRange("max_rows", limits.max_rows, 1, kMaxRows));
+  RENGA_RETURN_IF_ERROR(CheckRange("max_sequences", limits.max_sequences, 1, kMaxRows));
+  return CheckRange("max_logit_rows", limits.max_logit_rows, 1, kMaxRows);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
+  RENGA_ASSIGN_OR_RETURN(const CpuOps* ops, ChooseOps(options.isa));
+  RENGA_RETURN_IF_ERROR(
+      CheckRange("device.threads", options.threads, 0, ThreadPool::kMaxThreads));
+  int threads = options.threads;
+  if (threads == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    threads = std::min(std::max(cores, 1), ThreadPool::kMaxThreads);
+  }
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(*ops, threads));
+}
+
+BackendInfo CpuBackend::info() const {
+  // All instruction sets share one id: they give the same bits.
+  std::string numerics = "renga-cpu-1";
+  if (pages_.has_value()) {
+    numerics += "/kv-" + std::string(KvDtypeName(pages_->geometry().dtype)) + "." +
+                std::to_string(pages_->layout().version);
+  }
+  return {.name = std::string("cpu/") + ops_.name,
+          .numerics_id = numerics,
+          .threads = pool_.threads()};
+}
+
+Status CpuBackend::Configure(const GraphShape& shape, const BackendLimits& limits) {
+  if (configured_) return FailedPrecondition("the backend is already configured");
+  RENGA_RETURN_IF_ERROR(CheckShape(shape));
+  RENGA_RETURN_IF_ERROR(CheckLimits(limits));
+  RENGA_ASSIGN_OR_RETURN(workspace_, Workspace::Allocate(shape, limits, pool_.threads()));
+  shape_ = shape;
+  limits_ = limits;
+  configured_ = true;
+  return OkStatus();
+}
+
+StatusOr<MatrixId> CpuBackend::LoadMatrix(std::span<const TensorView> stacked) {
+  RENGA_ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::Pack(stacked));
+  matrices_.push_back(std::move(matrix));
+  return static_cast<MatrixId>(matrices_.size());
+}
+
+StatusOr<VectorId> CpuBackend::LoadVector(std::span<const float> values) {
+  if (values.empty()) return InvalidArgument("tensor", "an empty vector");
+  vectors_.emplace_back(values.begin(), values.end());
+  return static_cast<VectorId>(vectors_.size());
+}
+
+Status CpuBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
+  if (!configured_) return FailedPrecondition("the backend is not configured");
+  if (pages_.has_value()) return FailedPrecondition("there already is a KV pool");
+  if (geometry.layers != shape_.layers || geometry.kv_heads != shape_.kv_heads ||
+      geometry.head_dim != shape_.head_dim) {
+    return InvalidArgument("kv", "the pool's geometry is not that of the model");
+  }
+  RENGA_ASSIGN_OR_RETURN(pages_, KvPages::Create(geometry, pages));
+  step_.emplace(StepTables::Limits{.shape = shape_,
+                                   .backend = limits_,
+                                   .pages = pages,
+                                   .partial_rows = workspace_.partial_rows(),
+                                   .threads = pool_.threads()});
+  return OkStatus();
+}
+
+int64_t CpuBackend::page_bytes() const {
+  return pages_.has_value() ? pages_->page_bytes() : 0;
+}
+
+PageLayout CpuBackend::page_layout() const {
+  return pages_.has_value() ? pages_->layout() : PageLayout();
+}
+
+Status CpuBackend::ReadPage(PageId page, std::span<std::byte> bytes) {
+  if (!pages_.has_value()) return FailedPrecondition("there is no KV pool");
+  return pages_->Read(page, bytes);
+}
+
+Status CpuBackend::WritePage(PageId page, std::span<const std::byte> bytes) {
+  if (!pages_.has_value()) return FailedPrecondition("there is no KV pool");
+  return pages_->Write(page, bytes);
+}
+
+Status CpuBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
+  if (!pages_.has_value()) return FailedPrecondition("there is no KV pool");
+  return pages_->CopyHead(from, to, tokens);
+}
+
+}  // namespace renga

@@ -1,0 +1,389 @@
+// The fused steps of the CPU backend. See cpu_backend_impl.h.
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "backend/cpu_backend_impl.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace renga {
+
+namespace {
+
+// Pieces per worker and region: enough for stealing to level the load, few enough that a
+// piece is long against its compare-and-swap.
+constexpr int64_t kPiecesPerWorker = 16;
+
+constexpr double kLog2E = 1.4426950408889634;
+
+}  // namespace
+
+// ---- Checks ------------------------------------------------------------------------
+
+Status CpuBackend::CheckInStep() const {
+  return in_step_ ? OkStatus() : FailedPrecondition("no step has begun");
+}
+
+Status CpuBackend::CheckLayer(int32_t layer) const {
+  if (layer >= 0 && layer < shape_.layers) return CheckInStep();
+  return InvalidArgument("layer", std::to_string(layer) + " is not in a model of " +
+                                      std::to_string(shape_.layers) + " layers");
+}
+
+StatusOr<const PackedMatrix*> CpuBackend::FindMatrix(MatrixId id, int64_t rows,
+                                                     int64_t cols,
+                                                     const char* what) const {
+  const int64_t index = static_cast<int64_t>(id) - 1;
+  if (index < 0 || index >= static_cast<int64_t>(matrices_.size())) {
+    return InvalidArgument(what, "no such matrix is loaded");
+  }
+  const PackedMatrix& matrix = matrices_[static_cast<size_t>(index)];
+  if (matrix.rows() == rows && matrix.cols() == cols) return &matrix;
+  return InvalidArgument(what, "the matrix is " + std::to_string(matrix.rows()) + " x " +
+                                   std::to_string(matrix.cols()) + ", not " +
+                                   std::to_string(rows) + " x " + std::to_string(cols));
+}
+
+StatusOr<const float*> CpuBackend::FindVector(VectorId id, int64_t size,
+                                              const char* what) const {
+  const int64_t index = static_cast<int64_t>(id) - 1;
+  if (index < 0 || index >= static_cast<int64_t>(vectors_.size())) {
+    return InvalidArgument(what, "no such vector is loaded");
+  }
+  const std::vector<float>& vector = vectors_[static_cast<size_t>(index)];
+  if (static_cast<int64_t>(vector.size()) == size) return vector.data();
+  return InvalidArgument(what, "the vector has " + std::to_string(vector.size()) +
+                                   " values, not " + std::to_string(size));
+}
+
+// ---- Products ----------------------------------------------------------------------
+
+template <class Function>
+void CpuBackend::ForRows(int64_t rows, const Function& function) {
+  pool_.Run((rows + kTileRows - 1) / kTileRows, [&](int64_t tile, int) {
+    const int64_t end = std::min(rows, (tile + 1) * kTileRows);
+    for (int64_t row = tile * kTileRows; row < end; ++row) function(row);
+  });
+}
+
+template <class SourceRow>
+CpuBackend::Input CpuBackend::NormRows(const PackedMatrix& w, const float* weight,
+                                       int64_t rows, const SourceRow& source_row) {
+  const Input in{
+      .x = workspace_.normed().data(), .codes = workspace_.input_codes(), .rows = rows};
+  ForRows(rows, [&](int64_t row) {
+    const float* x = workspace_.x().data() + source_row(row) * shape_.dim;
+    float* out = workspace_.normed().data() + row * shape_.dim;
+    ops_.rms_norm(x, weight, shape_.dim, shape_.norm_eps, out);
+    if (w.any_quantised()) ops_.quantise_row(out, shape_.dim, row, in.codes);
+  });
+  return in;
+}
+
+CpuBackend::Input CpuBackend::CodeRows(const PackedMatrix& w, const float* x,
+                                       int64_t rows) {
+  const Input in{.x = x, .codes = workspace_.input_codes(), .rows = rows};
+  if (!w.any_quantised()) return in;
+  ForRows(rows, [&](int64_t row) {
+    ops_.quantise_row(x + row * w.cols(), w.cols(), row, in.codes);
+  });
+  return in;
+}
+
+void CpuBackend::Matmul(WeightType type, const MatmulArgs& args) const {
+  switch (type) {
+    case WeightType::kF32:
+      return ops_.matmul_f32(args);
+    case WeightType::kF16:
+      return ops_.matmul_f16(args);
+    case WeightType::kQ8_0:
+      return ops_.matmul_q8_0(args);
+    case WeightType::kQ4_1:
+      return ops_.matmul_q4_1(args);
+  }
+}
+
+void CpuBackend::Multiply(const PackedMatrix& w, const Input& in, const Output& out) {
+  const int64_t piece_panels =
+      std::max<int64_t>(1, w.panels() / (pool_.threads() * kPiecesPerWorker));
+  const int64_t pieces = (w.panels() + piece_panels - 1) / piece_panels;
+  pool_.Run(pieces, [&](int64_t piece, int) {
+    const int64_t end = std::min(w.panels(), (piece + 1) * piece_panels);
+    MultiplyPanels(w, in, out, piece * piece_panels, end);
+  });
+}
+
+void CpuBackend::MultiplyPanels(const PackedMatrix& w, const Input& in, const Output& out,
+                                int64_t first_panel, int64_t end_panel) {
+  for (const PackedMatrix::Segment& segment : w.segments()) {
+    const int64_t first =
+        std::max(first_panel, segment.first_panel) - segment.first_panel;
+    const int64_t end =
+        std::min(end_panel, segment.first_panel + segment.panels) - segment.first_panel;
+    if (first >= end) continue;
+    Matmul(segment.type,
+           {.panels = segment.data + first * segment.panel_bytes,
+            .panel_count = end - first,
+            .cols = w.cols(),
+            .outputs = std::min(segment.rows, end * kPanelRows) - first * kPanelRows,
+            .quant = in.codes,
+            .x = in.x,
+            .x_stride = w.cols(),
+            .rows = in.rows,
+            .out = out.data + segment.first_row + first * kPanelRows,
+            .out_stride = out.stride,
+            .add = out.add});
+  }
+}
+
+// ---- Steps -------------------------------------------------------------------------
+
+Status CpuBackend::BeginStep(const StepBatch& batch, const AttendPlan& plan) {
+  in_step_ = false;
+  logit_rows_ = 0;
+  if (!step_.has_value()) return FailedPrecondition("there is no KV pool");
+  RENGA_RETURN_IF_ERROR(step_->Build(batch, plan));
+  in_step_ = true;
+  pool_.BeginStretch();
+  return OkStatus();
+}
+
+Status CpuBackend::Embed(MatrixId table) {
+  RENGA_RETURN_IF_ERROR(CheckInStep());
+  RENGA_ASSIGN_OR_RETURN(const PackedMatrix* w,
+                         FindMatrix(table, shape_.vocab, shape_.dim, "embedding"));
+  ForRows(step_->rows(), [&](int64_t row) {
+    w->UnpackRow(step_->batch().tokens[static_cast<size_t>(row)],
+                 workspace_.x().data() + row * shape_.dim);
+  });
+  return OkStatus();
+}
+
+Status CpuBackend::NormQkvRopeAppend(int32_t layer, const LayerWeights& weights) {
+  RENGA_RETURN_IF_ERROR(CheckLayer(layer));
+  RENGA_ASSIGN_OR_RETURN(const PackedMatrix* w,
+                         FindMatrix(weights.qkv, qkv_width(), shape_.dim, "qkv"));
+  RENGA_ASSIGN_OR_RETURN(const float* norm, FindVector(weights.attention_norm, shape_.dim,
+                                                       "attention_norm"));
+  const int64_t rows = step_->rows();
+  const Input in = NormRows(*w, norm, rows, [](int64_t row) { return row; });
+  Multiply(*w, in, {.data = workspace_.qkv().data(), .stride = qkv_width()});
+  ForRows(rows, [&](int64_t row) { RotateAndAppend(layer, row); });
+  return OkStatus();
+}
+
+void CpuBackend::RotateAndAppend(int32_t layer, int64_t row) {
+  const int64_t position = step_->position_of(row);
+  float* q = workspace_.qkv().data() + row * qkv_width();
+  float* k = q + q_width();
+  const float* v = k + kv_width();
+  RopeArgs rope{.x = q,
+                .heads = shape_.heads,
+                .head_dim = shape_.head_dim,
+                .rope_dims = shape_.rope_dims,
+                .halves = shape_.rope_style == RopeStyle::kHalves,
+                .cos = workspace_.rope_cos(position),
+                .sin = workspace_.rope_sin(position),
+                .scale = static_cast<float>(
+                    kLog2E / std::sqrt(static_cast<double>(shape_.head_dim)))};
+  ops_.rope(rope);
+  rope.x = k;
+  rope.heads = shape_.kv_heads;
+  rope.scale = 1.0f;
+  ops_.rope(rope);
+  const PageId page =
+      step_->sequence_of(row).pages[static_cast<size_t>(position / kPageTokens)];
+  const auto append =
+      pages_->geometry().dtype == KvDtype::kF32 ? ops_.kv_append_f32 : ops_.kv_append_f16;
+  for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+    append({.k = k + int64_t{head} * shape_.head_dim,
+            .v = v + int64_t{head} * shape_.head_dim,
+            .page = pages_->Base(layer, head) + page * pages_->page_bytes(),
+            .head_dim = shape_.head_dim,
+            .slot = static_cast<int32_t>(position % kPageTokens)});
+  }
+}
+
+Status CpuBackend::Attend(int32_t layer) {
+  RENGA_RETURN_IF_ERROR(CheckLayer(layer));
+  const std::vector<AttendItem>& items = step_->items();
+  pool_.Run(static_cast<int64_t>(items.size()), [&](int64_t item, int) {
+    AttendOne(layer, items[static_cast<size_t>(item)]);
+  });
+  const std::vector<StepTables::Merge>& merges = step_->merges();
+  pool_.Run(static_cast<int64_t>(merges.size()),
+            [&](int64_t merge, int) { MergeOne(merges[static_cast<size_t>(merge)]); });
+  return OkStatus();
+}
+
+void CpuBackend::AttendOne(int32_t layer, const AttendItem& item) {
+  const int32_t heads = shape_.heads / shape_.kv_heads;
+  const int64_t offset = int64_t{item.kv_head} * heads * shape_.head_dim;
+  const auto attend =
+      pages_->geometry().dtype == KvDtype::kF32 ? ops_.attend_f32 : ops_.attend_f16;
+  attend({.q = workspace_.qkv().data() + item.first_row * qkv_width() + offset,
+          .q_stride = qkv_width(),
+          .out = workspace_.attention().data() + item.first_row * q_width() + offset,
+          .out_stride = q_width(),
+          .rows = item.rows,
+          .heads = heads,
+          .head_dim = shape_.head_dim,
+          .first_position = step_->position_of(item.first_row),
+          .pool = pages_->Base(layer, item.kv_head),
+          .page_stride = pages_->page_bytes(),
+          .pages = step_->sequence_of(item.first_row).pages.data(),
+          .first_group = item.first_group,
+          .groups = item.groups,
+          .partials = workspace_.partials().data() +
+                      int64_t{item.kv_head} * heads * workspace_.partial_head_stride(),
+          .partial_rows = step_->partial_rows() + item.first_row,
+          .partial_row_stride = workspace_.partial_row_stride(),
+          .partial_head_stride = workspace_.partial_head_stride()});
+}
+
+void CpuBackend::MergeOne(const StepTables::Merge& merge) {
+  const int32_t heads = shape_.heads / shape_.kv_heads;
+  const int64_t slot = step_->partial_rows()[merge.row];
+  for (int64_t head = int64_t{merge.kv_head} * heads;
+       head < (int64_t{merge.kv_head} + 1) * heads; ++head) {
+    const float* partials = workspace_.partials().data() +
+                            slot * workspace_.partial_row_stride() +
+                            head * workspace_.partial_head_stride();
+    float* out =
+        workspace_.attention().data() + merge.row * q_width() + head * shape_.head_dim;
+    ops_.merge_partials(partials, merge.groups, shape_.head_dim, out);
+  }
+}
+
+Status CpuBackend::OutProjAdd(const LayerWeights& weights) {
+  RENGA_RETURN_IF_ERROR(CheckInStep());
+  RENGA_ASSIGN_OR_RETURN(
+      const PackedMatrix* w,
+      FindMatrix(weights.attention_out, shape_.dim, q_width(), "attention_out"));
+  const Input in = CodeRows(*w, workspace_.attention().data(), step_->rows());
+  Multiply(*w, in, {.data = workspace_.x().data(), .stride = shape_.dim, .add = true});
+  return OkStatus();
+}
+
+Status CpuBackend::Mlp(const LayerWeights& weights) {
+  RENGA_RETURN_IF_ERROR(CheckInStep());
+  RENGA_ASSIGN_OR_RETURN(
+      const PackedMatrix* gate_up,
+      FindMatrix(weights.gate_up, 2 * int64_t{shape_.ffn}, shape_.dim, "gate_up"));
+  RENGA_ASSIGN_OR_RETURN(const PackedMatrix* down,
+                         FindMatrix(weights.down, shape_.dim, shape_.ffn, "down"));
+  RENGA_ASSIGN_OR_RETURN(const float* norm,
+                         FindVector(weights.mlp_norm, shape_.dim, "mlp_norm"));
+  if (gate_up->segments().size() != 2 || gate_up->segments()[0].rows != shape_.ffn) {
+    return InvalidArgument("gate_up", "must be stacked from two matrices of ffn rows");
+  }
+  const int64_t rows = step_->rows();
+  const Input in = NormRows(*gate_up, norm, rows, [](int64_t row) { return row; });
+  pool_.Run(gate_up->segments()[0].panels, [&](int64_t panel, int) {
+    GateUpPanel(*gate_up, in, down->any_quantised(), panel);
+  });
+  const Input act{
+      .x = workspace_.act().data(), .codes = workspace_.act_codes(), .rows = rows};
+  Multiply(*down, act,
+           {.data = workspace_.x().data(), .stride = shape_.dim, .add = true});
+  return OkStatus();
+}
+
+void CpuBackend::GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_t panel,
+                            int64_t tile, float* gate, float* up) {
+  for (int64_t half = 0; half < 2; ++half) {
+    const PackedMatrix::Segment& segment = gate_up.segments()[static_cast<size_t>(half)];
+    Matmul(segment.type,
+           {.panels = segment.data + panel * segment.panel_bytes,
+            .panel_count = 1,
+            .cols = shape_.dim,
+            .outputs = std::min(kPanelRows, segment.rows - panel * kPanelRows),
+            .quant = TileOf(in.codes, shape_.dim, tile),
+            .x = in.x + tile * kTileRows * shape_.dim,
+            .x_stride = shape_.dim,
+            .rows = std::min(kTileRows, in.rows - tile * kTileRows),
+            .out = half == 0 ? gate : up,
+            .out_stride = kPanelRows});
+  }
+}
+
+void CpuBackend::GateUpPanel(const PackedMatrix& gate_up, const Input& in, bool code,
+                             int64_t panel) {
+  // A panel's 32 columns are exactly one block of the codes that `down` reads.
+  alignas(64) float gate[kTileRows * kPanelRows];
+  alignas(64) float up[kTileRows * kPanelRows];
+  const int64_t columns = std::min(kPanelRows, shape_.ffn - panel * kPanelRows);
+  for (int64_t tile = 0; tile * kTileRows < in.rows; ++tile) {
+    GateUpTile(gate_up, in, panel, tile, gate, up);
+    QuantRows block = TileOf(workspace_.act_codes(), shape_.ffn, tile);
+    block = TileOf(block, kBlockValues, panel);
+    const int64_t rows = std::min(kTileRows, in.rows - tile * kTileRows);
+    for (int64_t row = 0; row < rows; ++row) {
+      float* out = workspace_.act().data() + (tile * kTileRows + row) * shape_.ffn +
+                   panel * kPanelRows;
+      ops_.swiglu(gate + row * kPanelRows, up + row * kPanelRows, columns, out);
+      if (code) ops_.quantise_row(out, kBlockValues, row, block);
+    }
+  }
+}
+
+Status CpuBackend::Head(VectorId norm, MatrixId table) {
+  RENGA_RETURN_IF_ERROR(CheckInStep());
+  RENGA_ASSIGN_OR_RETURN(const PackedMatrix* w,
+                         FindMatrix(table, shape_.vocab, shape_.dim, "head"));
+  RENGA_ASSIGN_OR_RETURN(const float* weight,
+                         FindVector(norm, shape_.dim, "output_norm"));
+  const std::span<const int32_t> wanted = step_->batch().logit_rows;
+  logit_rows_ = static_cast<int64_t>(wanted.size());
+  const Input in = NormRows(*w, weight, logit_rows_, [&](int64_t row) {
+    return static_cast<int64_t>(wanted[static_cast<size_t>(row)]);
+  });
+  Multiply(*w, in, {.data = workspace_.logits().data(), .stride = shape_.vocab});
+  pool_.EndStretch();
+  return OkStatus();
+}
+
+Status CpuBackend::Sample(std::span<const SampleSpec> specs,
+                          std::span<SampleResult> results) {
+  if (specs.size() != results.size()) {
+    return InvalidArgument("results", "must have one place per spec");
+  }
+  for (const SampleSpec& spec : specs) {
+    if (spec.logit_row < 0 || spec.logit_row >= logit_rows_) {
+      return InvalidArgument(
+          "logit_row", std::to_string(spec.logit_row) + " is not one of this step's " +
+                           std::to_string(logit_rows_) + " logit rows");
+    }
+  }
+  pool_.Run(static_cast<int64_t>(specs.size()), [&](int64_t i, int worker) {
+    const SampleSpec& spec = specs[static_cast<size_t>(i)];
+    const TokenId token = SampleToken(
+        {.logits = workspace_.logits().data() + int64_t{spec.logit_row} * shape_.vocab,
+         .vocab = shape_.vocab,
+         .temperature = spec.temperature,
+         .top_k = spec.top_k,
+         .top_p = spec.top_p,
+         .min_p = spec.min_p,
+         .seed = spec.seed,
+         .choice = spec.choice,
+         .token_index = spec.token_index},
+        workspace_.sample_scratch(worker));
+    results[static_cast<size_t>(i)] = {.token = token, .finite = token >= 0};
+  });
+  return OkStatus();
+}
+
+StatusOr<std::span<const float>> CpuBackend::Logits(int32_t logit_row) {
+  if (logit_row < 0 || logit_row >= logit_rows_) {
+    return InvalidArgument("logit_row", std::to_string(logit_row) +
+                                            " is not one of this step's " +
+                                            std::to_string(logit_rows_) + " logit rows");
+  }
+  return std::span<const float>(
+      workspace_.logits().data() + int64_t{logit_row} * shape_.vocab,
+      static_cast<size_t>(shape_.vocab));
+}
+
+}  // namespace renga

@@ -1,0 +1,115 @@
+// See workspace.h.
+
+#include "backend/workspace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/status_macros.h"
+
+namespace renga {
+
+namespace {
+
+constexpr int64_t kPartialBudgetFloats = int64_t{64} << 20;  // 256 MiB of address space.
+
+Status AllocateFloats(int64_t count, AlignedBuffer& buffer) {
+  buffer = AlignedBuffer::Allocate(static_cast<size_t>(std::max<int64_t>(count, 1)) * 4);
+  if (buffer.data() != nullptr) return OkStatus();
+  return ResourceExhausted("no memory for a buffer of " + std::to_string(count * 4) +
+                           " bytes of the step");
+}
+
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+StatusOr<QuantBuffer> QuantBuffer::Allocate(int64_t rows8, int64_t max_cols) {
+  const int64_t values = rows8 * RoundUp(max_cols, kBlockValues);
+  const int64_t codes = values * kCodePlanes;
+  const int64_t scales = values / kBlockValues;
+  QuantBuffer buffer;
+  RENGA_RETURN_IF_ERROR(AllocateFloats(codes / 4 + 3 * scales, buffer.memory_));
+  buffer.rows_.codes = buffer.memory_.As<int8_t>().data();
+  buffer.rows_.scales = buffer.memory_.As<float>().data() + codes / 4;
+  buffer.rows_.scaled_sums = buffer.rows_.scales + scales;
+  buffer.rows_.code_sums = buffer.memory_.As<int32_t>().data() + codes / 4 + 2 * scales;
+  return buffer;
+}
+
+StatusOr<Workspace> Workspace::Allocate(const GraphShape& shape,
+                                        const BackendLimits& limits, int threads) {
+  Workspace workspace;
+  RENGA_RETURN_IF_ERROR(workspace.AllocateRows(shape, limits));
+  RENGA_RETURN_IF_ERROR(workspace.AllocatePartials(shape, limits));
+  RENGA_RETURN_IF_ERROR(workspace.AllocateSampling(shape, threads));
+  RENGA_RETURN_IF_ERROR(workspace.MakeRope(shape));
+  return workspace;
+}
+
+Status Workspace::AllocateRows(const GraphShape& shape, const BackendLimits& limits) {
+  const int64_t rows8 = RoundUp(limits.max_rows, kTileRows);
+  const int64_t q_width = int64_t{shape.heads} * shape.head_dim;
+  const int64_t kv_width = int64_t{shape.kv_heads} * shape.head_dim;
+  RENGA_RETURN_IF_ERROR(AllocateFloats(rows8 * shape.dim, x_));
+  RENGA_RETURN_IF_ERROR(AllocateFloats(rows8 * shape.dim, normed_));
+  RENGA_RETURN_IF_ERROR(AllocateFloats(rows8 * (q_width + 2 * kv_width), qkv_));
+  RENGA_RETURN_IF_ERROR(AllocateFloats(rows8 * q_width, attention_));
+  RENGA_RETURN_IF_ERROR(AllocateFloats(rows8 * shape.ffn, act_));
+  RENGA_RETURN_IF_ERROR(
+      AllocateFloats(int64_t{limits.max_logit_rows} * shape.vocab, logits_));
+  const int64_t input_cols = std::max<int64_t>(shape.dim, q_width);
+  RENGA_ASSIGN_OR_RETURN(input_codes_, QuantBuffer::Allocate(rows8, input_cols));
+  RENGA_ASSIGN_OR_RETURN(act_codes_, QuantBuffer::Allocate(rows8, shape.ffn));
+  return OkStatus();
+}
+
+Status Workspace::AllocatePartials(const GraphShape& shape, const BackendLimits& limits) {
+  const int64_t positions = int64_t{kPageTokens} * kTreeGroup;
+  const int64_t groups = (shape.context + positions - 1) / positions;
+  partial_head_stride_ = groups * (kPartialHeader + shape.head_dim);
+  partial_row_stride_ = shape.heads * partial_head_stride_;
+  partial_rows_ =
+      std::max<int64_t>(limits.max_sequences, kPartialBudgetFloats / partial_row_stride_);
+  partial_rows_ = std::min<int64_t>(partial_rows_, limits.max_rows);
+  return AllocateFloats(partial_rows_ * partial_row_stride_, partials_);
+}
+
+Status Workspace::AllocateSampling(const GraphShape& shape, int threads) {
+  // Per worker: bins of mass and count, then weights, ids and border ids.
+  constexpr int64_t kBins = SampleScratch::kBins;
+  const int64_t vocab = RoundUp(shape.vocab, 16);
+  const int64_t words = 4 * kBins + 3 * vocab;  // Of 4 bytes.
+  RENGA_RETURN_IF_ERROR(AllocateFloats(words * threads, sampling_));
+  for (int64_t worker = 0; worker < threads; ++worker) {
+    std::byte* memory = sampling_.data() + worker * words * 4;
+    float* weights = reinterpret_cast<float*>(memory + 16 * kBins);
+    int32_t* ids = reinterpret_cast<int32_t*>(weights + vocab);
+    sample_scratch_.push_back({.weights = weights,
+                               .ids = ids,
+                               .border = ids + vocab,
+                               .bin_mass = reinterpret_cast<double*>(memory),
+                               .bin_count = reinterpret_cast<int64_t*>(memory) + kBins});
+  }
+  return OkStatus();
+}
+
+Status Workspace::MakeRope(const GraphShape& shape) {
+  rope_pairs_ = shape.rope_dims / 2;
+  RENGA_RETURN_IF_ERROR(AllocateFloats(int64_t{shape.context} * shape.rope_dims, rope_));
+  float* out = rope_.As<float>().data();
+  for (int64_t position = 0; position < shape.context; ++position) {
+    for (const double frequency : shape.rope_inverse_frequencies) {
+      *out++ = static_cast<float>(std::cos(static_cast<double>(position) * frequency));
+    }
+    for (const double frequency : shape.rope_inverse_frequencies) {
+      *out++ = static_cast<float>(std::sin(static_cast<double>(position) * frequency));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace renga

@@ -1,0 +1,79 @@
+// Workspace: every buffer of a step, allocated once by Configure. Memory is touched when
+// it is first written, so a generous limit costs address space only.
+//
+// Legend: as in include/renga/backend.h; rows8 = max_rows rounded up to tiles of 8.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "kernels/ops.h"
+#include "kernels/sampling.h"
+#include "renga/backend.h"
+#include "renga/status.h"
+
+namespace renga {
+
+// Owns what a QuantRows points to.
+class QuantBuffer {
+ public:
+  static StatusOr<QuantBuffer> Allocate(int64_t rows8, int64_t max_cols);
+  const QuantRows& rows() const { return rows_; }
+
+ private:
+  QuantRows rows_;
+  AlignedBuffer memory_;
+};
+
+class Workspace {
+ public:
+  static StatusOr<Workspace> Allocate(const GraphShape& shape,
+                                      const BackendLimits& limits, int threads);
+
+  std::span<float> x() { return x_.As<float>(); }            // [max_rows, dim]
+  std::span<float> normed() { return normed_.As<float>(); }  // [max_rows, dim]
+  std::span<float> qkv() { return qkv_.As<float>(); }        // [max_rows, qkv_width]
+  std::span<float> attention() { return attention_.As<float>(); }  // [max_rows, q_width]
+  std::span<float> act() { return act_.As<float>(); }              // [max_rows, ffn]
+  std::span<float> logits() { return logits_.As<float>(); }  // [max_logit_rows, vocab]
+  std::span<float> partials() { return partials_.As<float>(); }
+  const QuantRows& input_codes() const { return input_codes_.rows(); }
+  const QuantRows& act_codes() const { return act_codes_.rows(); }
+  const SampleScratch& sample_scratch(int worker) const {
+    return sample_scratch_[static_cast<size_t>(worker)];
+  }
+
+  // partials: [partial_rows][heads][max_groups][2 + head_dim]
+  int64_t partial_rows() const { return partial_rows_; }
+  int64_t partial_head_stride() const { return partial_head_stride_; }
+  int64_t partial_row_stride() const { return partial_row_stride_; }
+
+  // cos and sin of one position, [rope_dims / 2] each.
+  const float* rope_cos(int64_t position) const {
+    return rope_.As<float>().data() + position * 2 * rope_pairs_;
+  }
+  const float* rope_sin(int64_t position) const {
+    return rope_cos(position) + rope_pairs_;
+  }
+
+ private:
+  Status AllocateRows(const GraphShape& shape, const BackendLimits& limits);
+  Status AllocatePartials(const GraphShape& shape, const BackendLimits& limits);
+  Status AllocateSampling(const GraphShape& shape, int threads);
+  Status MakeRope(const GraphShape& shape);
+
+  AlignedBuffer x_, normed_, qkv_, attention_, act_, logits_, partials_;
+  AlignedBuffer rope_;  // [context][cos | sin][rope_dims / 2]
+  AlignedBuffer sampling_;
+  QuantBuffer input_codes_;                    // Up to max(dim, q_width) cols.
+  QuantBuffer act_codes_;                      // ffn cols.
+  std::vector<SampleScratch> sample_scratch_;  // [threads]
+  int64_t partial_rows_ = 0;
+  int64_t partial_head_stride_ = 0;
+  int64_t partial_row_stride_ = 0;
+  int64_t rope_pairs_ = 0;
+};
+
+}  // namespace renga

@@ -1,0 +1,44 @@
+// CountingSink: the last sink before the transport's; counts how the request ended and
+// how long it took.
+//
+// Every request that reaches the service gets one, so `renga_requests_total` grows by
+// exactly one per request, whichever thread ends it.
+//
+// Thread rule: that of TokenSink.
+
+#pragma once
+
+#include "metrics/server_metrics.h"
+#include "renga/clock.h"
+#include "renga/token_sink.h"
+
+namespace renga {
+
+class CountingSink final : public TokenSink {
+ public:
+  // `client` lives until its OnDone. A request that the server sends to itself
+  // (`counted` false) leaves no trace in the counters.
+  CountingSink(TokenSink& client, ServerMetrics& metrics, const Clock& clock,
+               bool counted)
+      : client_(client),
+        metrics_(metrics),
+        clock_(clock),
+        arrival_(clock.Now()),
+        counted_(counted) {}
+
+  void OnStart(const StartInfo& info) override { client_.OnStart(info); }
+  SinkVerdict OnToken(const TokenChunk& chunk) override { return client_.OnToken(chunk); }
+  void OnDone(const Completion& completion) override;
+
+  // Ends a request that never reached the engine.
+  void Refuse(RejectReason reason, Status status);
+
+ private:
+  TokenSink& client_;
+  ServerMetrics& metrics_;
+  const Clock& clock_;
+  const TimePoint arrival_;
+  const bool counted_;
+};
+
+}  // namespace renga

@@ -1,0 +1,157 @@
+#include "transport/grpc_token_stream.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "renga/v1/inference.pb.h"
+#include "transport/proto_conversion.h"
+#include "transport/status_mapping.h"
+#include "transport/wire.h"
+
+namespace renga {
+
+GrpcTokenStream::GrpcTokenStream(CallContext call, int32_t max_backlog_chunks)
+    : call_(std::move(call)), max_backlog_(static_cast<size_t>(max_backlog_chunks)) {
+  call_.watch.Add(*this);
+}
+
+void GrpcTokenStream::OnStart(const StartInfo& info) {
+  v1::GenerateResponse message;
+  v1::Started& started = *message.mutable_started();
+  ToProto(info, started);
+  started.set_request_id(std::to_string(static_cast<uint64_t>(call_.id)));
+  started.set_model(call_.model);
+  Action action;
+  {
+    MutexLock lock(mutex_);
+    if (gone_) return;
+    backlog_.push_back(Encode(message));
+    action = TakeAction();
+  }
+  Run(action);
+}
+
+SinkVerdict GrpcTokenStream::OnToken(const TokenChunk& chunk) {
+  v1::GenerateResponse message;
+  ToProto(chunk, *message.mutable_chunk());
+  grpc::ByteBuffer bytes = Encode(message);
+  Action action;
+  SinkVerdict verdict = SinkVerdict::kContinue;
+  {
+    MutexLock lock(mutex_);
+    // A cancel is on its way to the engine.
+    if (gone_) return SinkVerdict::kContinue;
+    backlog_.push_back(std::move(bytes));
+    action = TakeAction();
+    if (backlog_.size() >= max_backlog_) {
+      paused_ = true;
+      verdict = SinkVerdict::kPause;
+    }
+  }
+  Run(action);
+  return verdict;
+}
+
+void GrpcTokenStream::OnDone(const Completion& completion) {
+  v1::GenerateResponse message;
+  const bool good = completion.status.ok();
+  if (good) ToProto(completion, *message.mutable_finished());
+  Action action;
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    paused_ = false;
+    final_status_ = ToGrpcStatus(completion.status);
+    if (good) backlog_.push_back(Encode(message));
+    action = TakeAction();
+  }
+  // With nothing to do, another thread has the next action, and may have finished and
+  // deleted the object by now.
+  if (action != Action::kNothing) Run(action);
+}
+
+void GrpcTokenStream::OnWriteDone(bool ok) {
+  WriteEnds();
+  Action action;
+  bool resume = false;
+  bool lost = false;
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+    if (!ok && !gone_) {
+      gone_ = true;
+      lost = !ended_;
+    }
+    action = TakeAction();
+    if (paused_ && !gone_ && backlog_.size() < (max_backlog_ + 1) / 2) {
+      paused_ = false;
+      resume = true;
+    }
+  }
+  // Before Run: both imply that the engine has not ended, so the object stays.
+  if (lost) call_.service.Cancel(call_.id);
+  if (resume) call_.service.Resume(call_.id);
+  Run(action);
+}
+
+void GrpcTokenStream::OnCancel() {
+  Action action;
+  bool cancel = false;
+  {
+    MutexLock lock(mutex_);
+    gone_ = true;
+    cancel = !ended_;
+    action = TakeAction();
+  }
+  // gRPC's OnDone waits for this reaction to return, so the object stays.
+  if (cancel) call_.service.Cancel(call_.id);
+  Run(action);
+}
+
+void GrpcTokenStream::OnDone() {
+  call_.watch.Remove(*this);
+  CallGate& gate = call_.gate;
+  delete this;
+  gate.Leave();
+}
+
+void GrpcTokenStream::OnWriteStuck() {
+  LogWarn("write_timeout", {{"request", static_cast<uint64_t>(call_.id)}});
+  call_.grpc.TryCancel();
+}
+
+GrpcTokenStream::Action GrpcTokenStream::TakeAction() {
+  if (gone_) backlog_.clear();
+  if (writing_ || finished_) return Action::kNothing;
+  if (backlog_.empty()) {
+    if (!ended_) return Action::kNothing;
+    finished_ = true;
+    return Action::kFinish;
+  }
+  in_flight_ = std::move(backlog_.front());
+  backlog_.pop_front();
+  writing_ = true;
+  if (!ended_ || !backlog_.empty()) return Action::kWrite;
+  finished_ = true;
+  return Action::kWriteAndFinish;
+}
+
+void GrpcTokenStream::Run(Action action) {
+  switch (action) {
+    case Action::kNothing:
+      return;
+    case Action::kWrite:
+      WriteBegins();
+      StartWrite(&in_flight_);
+      return;
+    case Action::kWriteAndFinish:
+      WriteBegins();  // Ends with OnDone.
+      StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), std::move(final_status_));
+      return;
+    case Action::kFinish:
+      Finish(std::move(final_status_));
+      return;
+  }
+}
+
+}  // namespace renga

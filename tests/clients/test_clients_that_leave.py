@@ -1,0 +1,160 @@
+"""Cancel, deadline, vanished and stalled clients: the work ends and everything is freed."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+from conftest import Answer, PATIENCE, Server, eventually, pb
+
+
+@pytest.fixture(scope="module")
+def server(tiny_model):
+    running = Server(tiny_model, "--grpc.write_timeout_ms", "600000").wait_ready()
+    yield running
+    running.stop_alive()
+
+
+def long_request(prompt="hi"):
+    return pb.GenerateRequest(text=prompt, max_tokens=4000, ignore_end_token=True)
+
+
+def idle(server):
+    return (
+        server.metric("renga_requests_running") == 0
+        and server.metric("renga_requests_waiting") == 0
+        and server.metric("renga_kv_pages_used") == 0
+    )
+
+
+def assert_goes_idle(server):
+    eventually(lambda: idle(server), "idle")
+    again = server.stub().GenerateUnary(
+        pb.GenerateRequest(text="hi", max_tokens=4, sampling=pb.SamplingParams(seed=1))
+    )
+    assert again.finished.finish_reason
+
+
+def stalled_stream(server, **options):
+    """A long answer of which one message is read: it pauses and cannot end."""
+    call = server.stub(server.slow_channel()).Generate(long_request(), **options)
+    assert next(call).WhichOneof("event") == "started"
+    return call
+
+
+def test_a_cancelled_stream_frees_all(server):
+    call = stalled_stream(server)
+    assert not idle(server)
+    call.cancel()
+    assert_goes_idle(server)
+
+
+def test_a_closed_channel_frees_all(server):
+    channel = server.slow_channel()
+    call = server.stub(channel).Generate(long_request())
+    next(call)
+    channel.close()
+    assert_goes_idle(server)
+
+
+def test_a_deadline_ends_a_stalled_stream(server):
+    answer = Answer(stalled_stream(server, timeout=0.5))
+    # Read at full speed it may end in time on a fast machine.
+    if answer.error is not None:
+        assert answer.error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    call = stalled_stream(server, timeout=0.3)
+    eventually(lambda: not call.is_active(), "the deadline")
+    assert call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert_goes_idle(server)
+
+
+def test_a_deadline_too_short_for_anything_is_told_so(server):
+    for _ in range(20):
+        with pytest.raises(grpc.RpcError) as caught:
+            server.stub().GenerateUnary(long_request("x" * 2000), timeout=0.001)
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert_goes_idle(server)
+
+
+VANISHING = """
+import sys
+sys.path[:0] = {path!r}
+import grpc
+from renga.v1 import inference_pb2 as pb, inference_pb2_grpc as pb_grpc
+options = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
+stub = pb_grpc.InferenceStub(grpc.insecure_channel({address!r}, options=options))
+request = pb.GenerateRequest(text="hi", max_tokens=4000, ignore_end_token=True)
+calls = [stub.Generate(request) for _ in range(16)]
+for call in calls:
+    next(call)
+print("reading", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_client_process_frees_all(server):
+    script = VANISHING.format(path=sys.path, address=server.grpc_address)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as client:
+        assert client.stdout.readline() == b"reading\n"
+        assert not idle(server)
+        client.send_signal(signal.SIGKILL)
+        client.wait(PATIENCE)
+    assert_goes_idle(server)
+
+
+def test_stalled_readers_do_not_slow_others_down(server):
+    calls = [stalled_stream(server) for _ in range(8)]
+    request = pb.GenerateRequest(text="hi", max_tokens=50, ignore_end_token=True)
+    for _ in range(5):
+        answer = Answer(server.stub().Generate(request))
+        assert answer.finished.usage.completion_tokens == 50
+    for call in calls:
+        assert call.is_active()
+        call.cancel()
+    assert_goes_idle(server)
+
+
+def test_a_stalled_reader_gets_the_whole_answer_when_it_goes_on(server):
+    request = long_request()
+    request.sampling.seed = 5
+    whole = server.stub().GenerateUnary(request)
+    call = server.stub(server.slow_channel()).Generate(request)
+    first = next(call)
+    # Until its sequence pauses: nothing runs any more.
+    tokens = -1
+    while tokens != server.metric("renga_generated_tokens_total"):
+        tokens = server.metric("renga_generated_tokens_total")
+        time.sleep(0.2)
+    assert call.is_active()
+    answer = Answer(call)
+    answer.add(first)
+    assert answer.error is None
+    assert answer.text == whole.text
+    assert answer.token_ids == list(whole.token_ids)
+    assert_goes_idle(server)
+
+
+def test_a_reader_that_takes_nothing_is_cut_after_the_write_timeout(start, tiny_model):
+    server = start(tiny_model, "--grpc.write_timeout_ms", "300").wait_ready()
+    call = stalled_stream(server)
+    server.wait_event("write_timeout")
+    assert_goes_idle(server)
+    assert Answer(call).error.code() == grpc.StatusCode.CANCELLED
+
+
+def test_every_request_is_counted_once(start, tiny_model):
+    server = start(tiny_model).wait_ready()
+    before = server.metric("renga_requests_total")
+    calls = [stalled_stream(server) for _ in range(10)]
+    for call in calls:
+        call.cancel()
+    for _ in range(5):
+        server.stub().GenerateUnary(pb.GenerateRequest(text="hi", max_tokens=2))
+    eventually(lambda: idle(server), "idle")
+    eventually(
+        lambda: server.metric("renga_requests_total") - before == 15, "15 requests counted"
+    )

@@ -1,0 +1,84 @@
+// FakeBackend: a device whose "model" is a hash of the whole history of a sequence.
+//
+// It keeps the token of every position in its pages, as a real device keeps keys and
+// values, and reads the history back through the page table. A wrong page, position,
+// token or a page handed out twice therefore changes every later token. The next token is
+//   greedy:        Hash(history) % vocab
+//   temperature>0: Hash(history, seed, token_index) % vocab
+// so ExpectedAnswer can say what a request must get, whatever its company.
+//
+// Thread rule: that of Backend. The hooks run on the engine thread.
+
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "renga/backend.h"
+
+namespace renga {
+
+class FakeBackend final : public Backend {
+ public:
+  // What one step was asked for.
+  struct StepRecord {
+    int32_t rows = 0;
+    int32_t logit_rows = 0;
+    std::vector<int32_t> sequence_rows;  // Rows of each sequence.
+  };
+
+  // A prompt that begins with this token makes its own logits not finite.
+  static constexpr TokenId kPoisonToken = 1;
+
+  explicit FakeBackend(int32_t vocab = 1000) : vocab_(vocab) {}
+
+  // What a request of that prompt gets from this device, end tokens left aside.
+  std::vector<TokenId> ExpectedAnswer(std::span<const TokenId> prompt, int64_t tokens,
+                                      float temperature = 0.0f, uint64_t seed = 0) const;
+
+  // Called at the start of each step with its number, from 1. What it returns is the
+  // step's status.
+  std::function<Status(int64_t step)> on_step;
+  bool keep_records = true;
+  std::vector<StepRecord> records;
+  int64_t steps() const { return steps_; }
+
+  BackendInfo info() const override { return {"fake", "fake", 1}; }
+  Status Configure(const GraphShape& shape, const BackendLimits& limits) override;
+  StatusOr<MatrixId> LoadMatrix(std::span<const TensorView> stacked) override;
+  StatusOr<VectorId> LoadVector(std::span<const float> values) override;
+  Status CreateKvPool(const KvGeometry& geometry, int64_t pages) override;
+  int64_t page_bytes() const override { return kPageTokens * sizeof(TokenId); }
+  PageLayout page_layout() const override { return {}; }
+  Status ReadPage(PageId page, std::span<std::byte> bytes) override;
+  Status WritePage(PageId page, std::span<const std::byte> bytes) override;
+  Status CopyPageHead(PageId from, PageId to, int32_t tokens) override;
+  Status BeginStep(const StepBatch& batch, const AttendPlan& plan) override;
+  Status Embed(MatrixId table) override;
+  Status NormQkvRopeAppend(int32_t layer, const LayerWeights& weights) override;
+  Status Attend(int32_t layer) override;
+  Status OutProjAdd(const LayerWeights& weights) override;
+  Status Mlp(const LayerWeights& weights) override;
+  Status Head(VectorId norm, MatrixId table) override;
+  Status Sample(std::span<const SampleSpec> specs,
+                std::span<SampleResult> results) override;
+  StatusOr<std::span<const float>> Logits(int32_t logit_row) override;
+
+ private:
+  struct LogitRow {
+    uint64_t history = 0;
+    bool finite = true;
+  };
+
+  TokenId& At(const SequenceRows& rows, int64_t position);
+  void ReadHistory(const StepBatch& batch);
+  TokenId Draw(uint64_t history, float temperature, uint64_t seed, uint32_t index) const;
+
+  const int32_t vocab_;
+  std::vector<TokenId> kept_;  // [pages, kPageTokens]
+  std::vector<LogitRow> logit_rows_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace renga

@@ -1,0 +1,289 @@
+#include "tests/models/replay_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace renga::test {
+
+ReplayBackend::ReplayBackend(Script script, ReplayOptions options)
+    : script_(std::move(script)), options_(options) {}
+
+ReplayBackend::Script ReplayBackend::Always(std::vector<TokenId> ids) {
+  return [ids = std::move(ids)](std::span<const TokenId>, uint32_t index) {
+    return ids[std::min<size_t>(index, ids.size() - 1)];
+  };
+}
+
+ReplayBackend::Script ReplayBackend::Hash(int32_t vocab, TokenId least) {
+  return [vocab, least](std::span<const TokenId> prompt, uint32_t index) {
+    uint64_t hash = 0xcbf29ce484222325u + index;  // FNV-1a over 32-bit ids.
+    for (const TokenId id : prompt) {
+      hash = (hash ^ static_cast<uint32_t>(id)) * 0x100000001b3u;
+    }
+    hash ^= hash >> 29;
+    return least + static_cast<TokenId>(hash % static_cast<uint64_t>(vocab - least));
+  };
+}
+
+void ReplayBackend::FailStep(int64_t step, Status status) {
+  MutexLock lock(mutex_);
+  failures_.emplace_back(step, std::move(status));
+}
+
+void ReplayBackend::HoldSteps() {
+  MutexLock lock(mutex_);
+  permits_ = 0;
+}
+
+void ReplayBackend::ReleaseSteps(int64_t count) {
+  MutexLock lock(mutex_);
+  permits_ = permits_.value_or(0) + count;
+  changed_.NotifyAll();
+}
+
+void ReplayBackend::ReleaseAllSteps() {
+  MutexLock lock(mutex_);
+  permits_.reset();
+  changed_.NotifyAll();
+}
+
+void ReplayBackend::WaitUntilHeld() {
+  MutexLock lock(mutex_);
+  while (!waiting_) changed_.Wait(mutex_);
+}
+
+int64_t ReplayBackend::steps() const {
+  MutexLock lock(mutex_);
+  return steps_;
+}
+
+int64_t ReplayBackend::rows() const {
+  MutexLock lock(mutex_);
+  return rows_;
+}
+
+std::vector<ReplayStep> ReplayBackend::records() const {
+  MutexLock lock(mutex_);
+  return records_;
+}
+
+BackendInfo ReplayBackend::info() const {
+  return {.name = "replay", .numerics_id = "replay", .threads = 1};
+}
+
+Status ReplayBackend::Configure(const GraphShape&, const BackendLimits&) {
+  return OkStatus();
+}
+
+StatusOr<MatrixId> ReplayBackend::LoadMatrix(std::span<const TensorView>) {
+  return MatrixId{next_id_++};
+}
+
+StatusOr<VectorId> ReplayBackend::LoadVector(std::span<const float>) {
+  return VectorId{next_id_++};
+}
+
+Status ReplayBackend::CreateKvPool(const KvGeometry&, int64_t pages) {
+  pages_.assign(static_cast<size_t>(pages) * kPageTokens, -1);
+  return OkStatus();
+}
+
+int64_t ReplayBackend::page_bytes() const { return kPageTokens * sizeof(TokenId); }
+
+PageLayout ReplayBackend::page_layout() const { return {.id = 0xffff, .version = 1}; }
+
+Status ReplayBackend::CheckPage(PageId page) const {
+  if (page >= 0 && static_cast<size_t>(page) < pages_.size() / kPageTokens) {
+    return OkStatus();
+  }
+  return Internal("page " + std::to_string(page) + " does not exist");
+}
+
+Status ReplayBackend::ReadPage(PageId page, std::span<std::byte> bytes) {
+  RENGA_RETURN_IF_ERROR(CheckPage(page));
+  if (bytes.size() != static_cast<size_t>(page_bytes())) return Internal("page size");
+  std::memcpy(bytes.data(), Page(page), bytes.size());
+  return OkStatus();
+}
+
+Status ReplayBackend::WritePage(PageId page, std::span<const std::byte> bytes) {
+  RENGA_RETURN_IF_ERROR(CheckPage(page));
+  if (bytes.size() != static_cast<size_t>(page_bytes())) return Internal("page size");
+  std::memcpy(Page(page), bytes.data(), bytes.size());
+  return OkStatus();
+}
+
+Status ReplayBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
+  RENGA_RETURN_IF_ERROR(CheckPage(from));
+  RENGA_RETURN_IF_ERROR(CheckPage(to));
+  if (tokens < 0 || tokens > kPageTokens) return Internal("head of a page");
+  std::copy_n(Page(from), tokens, Page(to));
+  return OkStatus();
+}
+
+Status ReplayBackend::AwaitTurn() {
+  MutexLock lock(mutex_);
+  const int64_t step = steps_++;
+  waiting_ = true;
+  changed_.NotifyAll();
+  while (permits_.has_value() && *permits_ == 0) changed_.Wait(mutex_);
+  if (permits_.has_value()) --*permits_;
+  waiting_ = false;
+  for (const auto& [number, status] : failures_) {
+    if (number == step) return status;
+  }
+  return OkStatus();
+}
+
+Status ReplayBackend::CheckBatch(const StepBatch& batch) const {
+  if (batch.tokens.empty()) return Internal("a step without rows");
+  int32_t next_row = 0;
+  std::set<PageId> written;
+  for (const SequenceRows& sequence : batch.sequences) {
+    if (sequence.first_row != next_row || sequence.rows < 1) {
+      return Internal("rows of the sequences do not follow each other");
+    }
+    next_row += sequence.rows;
+    const int32_t end = sequence.first_position + sequence.rows;
+    if (sequence.first_position < 0 || end > options_.context) {
+      return Internal("positions outside the context");
+    }
+    if (static_cast<size_t>(end) > sequence.pages.size() * kPageTokens) {
+      return Internal("the pages do not hold position " + std::to_string(end - 1));
+    }
+    for (int32_t i = sequence.first_position / kPageTokens; i * kPageTokens < end; ++i) {
+      const PageId page = sequence.pages[static_cast<size_t>(i)];
+      RENGA_RETURN_IF_ERROR(CheckPage(page));
+      if (!written.insert(page).second) {
+        return Internal("page " + std::to_string(page) + " is written by two sequences");
+      }
+    }
+  }
+  if (static_cast<size_t>(next_row) != batch.tokens.size()) {
+    return Internal("tokens without a sequence");
+  }
+  return OkStatus();
+}
+
+Status ReplayBackend::Store(const StepBatch& batch) {
+  for (const SequenceRows& sequence : batch.sequences) {
+    for (int32_t i = 0; i < sequence.rows; ++i) {
+      const TokenId token = batch.tokens[static_cast<size_t>(sequence.first_row + i)];
+      if (token < 0 || token >= options_.vocab) {
+        return Internal("token " + std::to_string(token) + " is outside the vocabulary");
+      }
+      const int32_t position = sequence.first_position + i;
+      const PageId page = sequence.pages[static_cast<size_t>(position / kPageTokens)];
+      Page(page)[position % kPageTokens] = token;
+      // What stood behind it belonged to another owner of the page, or was cut off.
+      std::fill(Page(page) + position % kPageTokens + 1, Page(page) + kPageTokens, -1);
+    }
+  }
+  return OkStatus();
+}
+
+void ReplayBackend::Record(const StepBatch& batch) {
+  step_ = {};
+  step_.tokens.assign(batch.tokens.begin(), batch.tokens.end());
+  step_.logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
+  for (const SequenceRows& sequence : batch.sequences) {
+    step_.sequences.push_back({.first_position = sequence.first_position,
+                               .rows = sequence.rows,
+                               .pages = {sequence.pages.begin(), sequence.pages.end()}});
+  }
+  sampled_.assign(step_.logit_rows.size(), -1);
+  MutexLock lock(mutex_);
+  rows_ += static_cast<int64_t>(step_.tokens.size());
+  records_.push_back(step_);
+}
+
+Status ReplayBackend::BeginStep(const StepBatch& batch, const AttendPlan&) {
+  RENGA_RETURN_IF_ERROR(AwaitTurn());
+  RENGA_RETURN_IF_ERROR(CheckBatch(batch));
+  RENGA_RETURN_IF_ERROR(Store(batch));
+  Record(batch);
+  return OkStatus();
+}
+
+Status ReplayBackend::Embed(MatrixId) { return OkStatus(); }
+Status ReplayBackend::NormQkvRopeAppend(int32_t, const LayerWeights&) {
+  return OkStatus();
+}
+Status ReplayBackend::Attend(int32_t) { return OkStatus(); }
+Status ReplayBackend::OutProjAdd(const LayerWeights&) { return OkStatus(); }
+Status ReplayBackend::Mlp(const LayerWeights&) { return OkStatus(); }
+Status ReplayBackend::Head(VectorId, MatrixId) { return OkStatus(); }
+
+StatusOr<std::vector<TokenId>> ReplayBackend::History(int32_t logit_row) const {
+  if (logit_row < 0 || static_cast<size_t>(logit_row) >= step_.logit_rows.size()) {
+    return Internal("logit row " + std::to_string(logit_row) + " does not exist");
+  }
+  int32_t row = step_.logit_rows[static_cast<size_t>(logit_row)];
+  for (const ReplayStep::Sequence& sequence : step_.sequences) {
+    if (row >= sequence.rows) {
+      row -= sequence.rows;
+      continue;
+    }
+    std::vector<TokenId> history;
+    for (int32_t position = 0; position <= sequence.first_position + row; ++position) {
+      const PageId page = sequence.pages[static_cast<size_t>(position / kPageTokens)];
+      RENGA_RETURN_IF_ERROR(CheckPage(page));
+      history.push_back(Page(page)[position % kPageTokens]);
+      if (history.back() < 0) {
+        return Internal("position " + std::to_string(position) + " was never computed");
+      }
+    }
+    return history;
+  }
+  return Internal("a logit row outside the step");
+}
+
+Status ReplayBackend::Sample(std::span<const SampleSpec> specs,
+                             std::span<SampleResult> results) {
+  if (specs.size() != results.size()) return Internal("one result per spec");
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const SampleSpec& spec = specs[i];
+    RENGA_ASSIGN_OR_RETURN(const std::vector<TokenId> history, History(spec.logit_row));
+    if (spec.token_index >= history.size()) {
+      return Internal("token index " + std::to_string(spec.token_index) +
+                      " with a history of " + std::to_string(history.size()));
+    }
+    const std::span<const TokenId> prompt(history.data(),
+                                          history.size() - spec.token_index);
+    const TokenId token = script_(prompt, spec.token_index);
+    results[i] = {.token = token, .finite = token >= 0};
+    sampled_[static_cast<size_t>(spec.logit_row)] = token;
+  }
+  return OkStatus();
+}
+
+StatusOr<std::span<const float>> ReplayBackend::Logits(int32_t logit_row) {
+  if (logit_row < 0 || static_cast<size_t>(logit_row) >= sampled_.size()) {
+    return Internal("logit row " + std::to_string(logit_row) + " does not exist");
+  }
+  logits_.assign(static_cast<size_t>(options_.vocab), 0.0f);
+  const TokenId token = sampled_[static_cast<size_t>(logit_row)];
+  if (token >= 0) logits_[static_cast<size_t>(token)] = 10.0f;
+  return std::span<const float>(logits_);
+}
+
+GraphShape ReplayShape(const ReplayOptions& options) {
+  return {.layers = options.layers,
+          .dim = 32,
+          .heads = 2,
+          .kv_heads = 1,
+          .head_dim = 16,
+          .ffn = 32,
+          .vocab = options.vocab,
+          .context = options.context,
+          .rope_dims = 16,
+          .norm_eps = 1e-5f,
+          .rope_inverse_frequencies = std::vector<double>(8, 1.0)};
+}
+
+}  // namespace renga::test
