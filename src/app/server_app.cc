@@ -136,7 +136,14 @@ Status ServerApp::Impl::Listen() {
 }
 
 Status ServerApp::Impl::OpenModel() {
-  RENGA_ASSIGN_OR_RETURN(file, GgufFile::Open(config.model.path));
+  StatusOr<std::unique_ptr<GgufFile>> opened = GgufFile::Open(config.model.path);
+  if (!opened.ok()) {
+    // For the operator alone, so with the whole path and the setting's name.
+    const Status& why = opened.status();
+    return Status(why.code(), config.model.path + ": " + why.message())
+        .WithField("model.path");
+  }
+  file = *std::move(opened);
   RENGA_ASSIGN_OR_RETURN(tokenizer, LoadTokenizer(*file));
   no_template_reason = "the model file has none";
   StatusOr<std::unique_ptr<ChatTemplate>> parsed = LoadChatTemplate(*file);

@@ -12,10 +12,10 @@
 namespace renga {
 
 struct EngineSnapshot {
-  TimePoint last_progress{};  // End of the last step, or start of the last idle wait.
-  bool busy = false;          // Work is running or waiting inside the engine.
-  int64_t running = 0;        // Sequences.
-  int64_t waiting = 0;        // Requests taken from the queue and not yet admitted.
+  TimePoint last_progress{};   // End of the last step, or start of the last idle wait.
+  bool busy = false;           // Work is running or waiting inside the engine.
+  int64_t running = 0;         // Sequences.
+  int64_t waiting = 0;         // Requests taken from the queue and not yet admitted.
   int64_t waiting_tokens = 0;  // Their prompt tokens.
   int64_t steps = 0;           // Since start.
   int64_t pages_total = 0;

@@ -1,26 +1,32 @@
 #include "service/counting_sink.h"
 
+#include <chrono>
 #include <utility>
 
 namespace renga {
 namespace {
 
-RequestOutcome OutcomeOf(const Completion& completion) {
+// A client starts its clock before its request has reached us.
+constexpr std::chrono::milliseconds kClientClockLead{20};
+
+}  // namespace
+
+RequestOutcome CountingSink::OutcomeOf(const Completion& completion) const {
   switch (completion.status.code()) {
     case StatusCode::kOk:
       return completion.finish_reason == FinishReason::kCancelled
                  ? RequestOutcome::kCancelled
                  : RequestOutcome::kOk;
     case StatusCode::kCancelled:
-      return RequestOutcome::kCancelled;
+      return deadline_ && clock_.Now() >= *deadline_ - kClientClockLead
+                 ? RequestOutcome::kDeadline
+                 : RequestOutcome::kCancelled;
     case StatusCode::kDeadlineExceeded:
       return RequestOutcome::kDeadline;
     default:
       return RequestOutcome::kError;
   }
 }
-
-}  // namespace
 
 void CountingSink::OnDone(const Completion& completion) {
   if (counted_) {

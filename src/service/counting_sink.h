@@ -8,6 +8,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "metrics/server_metrics.h"
 #include "renga/clock.h"
 #include "renga/token_sink.h"
@@ -17,14 +19,16 @@ namespace renga {
 class CountingSink final : public TokenSink {
  public:
   // `client` lives until its OnDone. A request that the server sends to itself
-  // (`counted` false) leaves no trace in the counters.
+  // (`counted` false) leaves no trace in the counters. A cancel at `deadline` or just
+  // before it counts as the deadline: the client's own clock ran out and it hung up.
   CountingSink(TokenSink& client, ServerMetrics& metrics, const Clock& clock,
-               bool counted)
+               bool counted, std::optional<TimePoint> deadline = std::nullopt)
       : client_(client),
         metrics_(metrics),
         clock_(clock),
         arrival_(clock.Now()),
-        counted_(counted) {}
+        counted_(counted),
+        deadline_(deadline) {}
 
   void OnStart(const StartInfo& info) override { client_.OnStart(info); }
   SinkVerdict OnToken(const TokenChunk& chunk) override { return client_.OnToken(chunk); }
@@ -34,11 +38,14 @@ class CountingSink final : public TokenSink {
   void Refuse(RejectReason reason, Status status);
 
  private:
+  RequestOutcome OutcomeOf(const Completion& completion) const;
+
   TokenSink& client_;
   ServerMetrics& metrics_;
   const Clock& clock_;
   const TimePoint arrival_;
   const bool counted_;
+  const std::optional<TimePoint> deadline_;
 };
 
 }  // namespace renga

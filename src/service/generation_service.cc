@@ -161,7 +161,8 @@ GenerationServiceImpl::~GenerationServiceImpl() = default;
 RequestId GenerationServiceImpl::NewRequestId() { return RequestId{++last_id_}; }
 
 void GenerationServiceImpl::Generate(GenerateRequest request, TokenSink& client) {
-  auto sink = std::make_unique<CountingSink>(client, parts_.metrics, parts_.clock, true);
+  auto sink = std::make_unique<CountingSink>(client, parts_.metrics, parts_.clock, true,
+                                             request.deadline);
   if (draining_) {
     return sink->Refuse(RejectReason::kDraining,
                         Unavailable("the server is shutting down"));

@@ -70,8 +70,7 @@ Status CheckMessages(const std::vector<ChatMessage>& messages) {
 
 Status CheckModelName(std::string_view name, std::string_view loaded) {
   if (name.empty() || name == "default" || name == loaded) return OkStatus();
-  return NotFound("model: no such model here; the one loaded is \"" +
-                  std::string(loaded) + '"')
+  return NotFound("no such model here; the one loaded is \"" + std::string(loaded) + '"')
       .WithField("model");
 }
 

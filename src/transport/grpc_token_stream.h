@@ -26,8 +26,8 @@
 // Lifetime: Finish is called only after the engine's OnDone and with no write in flight,
 // and gRPC's OnDone comes only after Finish. So gRPC's OnDone is the last call of all
 // three parties, and deletes the object. Nothing may be touched after Finish; nor in the
-// engine's OnDone once the mutex is released, unless the next action is its own. All other
-// calls hold the object: `ended_` is not set yet, or gRPC waits for them to return.
+// engine's OnDone once the mutex is released, unless the next action is its own. All
+// other calls hold the object: `ended_` is not set yet, or gRPC waits for them to return.
 //
 // Cancelling: OnCancel, and a write that failed, tell the service to cancel; its engine
 // then calls OnDone like for any other end. A stuck write is broken by TryCancel, which

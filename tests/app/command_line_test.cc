@@ -48,6 +48,12 @@ TEST_F(CommandLineTest, EveryFieldIsAFlagOfServe) {
   }
 }
 
+TEST_F(CommandLineTest, AnUnknownFlagIsNamedFirst) {
+  EXPECT_EQ(Parse({"serve", "--scheduler.windwo_ms", "3"}).exit_code, 2);
+  EXPECT_THAT(err_.str(),
+              HasSubstr("error: --scheduler.windwo_ms: there is no such setting"));
+}
+
 TEST_F(CommandLineTest, AValueMayLookLikeANegativeNumber) {
   const CommandLine line = Parse({"serve", "--scheduler.window_ms=-5"});
   EXPECT_THAT(line.sources.flags, ElementsAre(Pair("scheduler.window_ms", "-5")));

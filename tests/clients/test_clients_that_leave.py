@@ -70,6 +70,26 @@ def test_a_deadline_ends_a_stalled_stream(server):
     assert_goes_idle(server)
 
 
+def test_deadlines_are_counted_as_such(start, tiny_model):
+    server = start(tiny_model, "--grpc.write_timeout_ms", "600000").wait_ready()
+    for _ in range(5):
+        call = stalled_stream(server, timeout=0.1)
+        eventually(lambda: not call.is_active(), "the deadline")
+    call = stalled_stream(server, timeout=PATIENCE)
+    call.cancel()
+
+    def counts():
+        lines = server.get("/metrics")[1].splitlines()
+        total = [l for l in lines if l.startswith("renga_requests_total")]
+        return [
+            sum(float(l.rsplit(" ", 1)[1]) for l in total if f'"{outcome}"' in l)
+            for outcome in ("deadline", "cancelled", "ok", "error")
+        ]
+
+    eventually(lambda: sum(counts()) == 6, "6 requests counted")
+    assert counts() == [5, 1, 0, 0]
+
+
 def test_a_deadline_too_short_for_anything_is_told_so(server):
     for _ in range(20):
         with pytest.raises(grpc.RpcError) as caught:

@@ -71,9 +71,7 @@ double HalfToDouble(uint16_t half) {
 }
 
 Matrix Dequantise(Format format, const std::byte* data, int64_t rows, int64_t cols) {
-  Matrix matrix{.rows = rows,
-                .cols = cols,
-                .values = {}};
+  Matrix matrix{.rows = rows, .cols = cols, .values = {}};
   for (int64_t row = 0; row < rows; ++row) {
     const std::byte* start = data + row * RowBytes(format, cols);
     for (int64_t col = 0; col < cols; ++col) {

@@ -48,6 +48,26 @@ TEST(CountingSinkTest, EachWayToEndIsOneOutcome) {
   }
 }
 
+TEST(CountingSinkTest, ACancelAtTheDeadlineIsTheDeadline) {
+  struct Case {
+    std::chrono::milliseconds before;
+    std::string outcome;
+  };
+  for (const Case& c : {Case{std::chrono::milliseconds(-5), "deadline"},
+                        Case{std::chrono::milliseconds(0), "deadline"},
+                        Case{std::chrono::milliseconds(5), "deadline"},
+                        Case{std::chrono::milliseconds(500), "cancelled"}}) {
+    ServerMetrics metrics("tiny", "cpu");
+    ManualClock clock;
+    CollectingSink client;
+    CountingSink sink(client, metrics, clock, true, clock.Now() + c.before);
+    Completion completion;
+    completion.status = Cancelled("x");
+    sink.OnDone(completion);
+    EXPECT_THAT(metrics.Serialize(), HasSubstr(Total(c.outcome, 1)));
+  }
+}
+
 TEST(CountingSinkTest, ARefusalCountsItsReasonAndReachesTheClient) {
   ServerMetrics metrics("tiny", "cpu");
   ManualClock clock;
