@@ -150,7 +150,8 @@ part_metrics() {
   build release renga
   model=$(scripts/fetch_model.sh)
   use_venv
-  local server='' address admin answer portable
+  local address admin answer portable
+  server=''
   trap '[ -z "$server" ] || stop_pid "$server"' EXIT
   start_server
   answer=$(ask)

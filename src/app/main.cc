@@ -3,6 +3,7 @@
 // Exit codes: 0 done; 1 the server could not start or its engine gave up; 2 the command
 // line or the settings are wrong.
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -28,6 +29,16 @@ int Complain(const Status& status, int exit_code) {
   return exit_code;
 }
 
+// Every connection is a descriptor, and gRPC stops accepting for good once there is none
+// left. The usual soft limit of 1,024 is for programs that call select; this one does
+// not.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int Serve(const CommandLine& line, const LoadedConfig& loaded) {
   if (line.print_config) {
     std::cout << PrintConfig(loaded.config);
@@ -40,6 +51,7 @@ int Serve(const CommandLine& line, const LoadedConfig& loaded) {
   for (const std::string& warning : loaded.warnings) {
     LogWarn("config", {{"warning", std::string_view(warning)}});
   }
+  RaiseDescriptorLimit();
   ServerApp app(loaded.config);
   SignalWatch signals([&app] { app.RequestStop(); });
   if (const Status started = app.Start(); !started.ok())

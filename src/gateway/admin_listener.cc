@@ -34,7 +34,8 @@ Response MakeResponse(const http::request<http::empty_body>& request, http::stat
   Response response(status, request.version());
   response.set(http::field::content_type, "text/plain; charset=utf-8");
   response.set(http::field::cache_control, "no-store");
-  response.body() = std::move(body);
+  // An answer to HEAD has no body: it would be read as the start of the next answer.
+  if (request.method() != http::verb::head) response.body() = std::move(body);
   response.keep_alive(request.keep_alive());
   response.prepare_payload();
   return response;
@@ -156,7 +157,8 @@ class AdminListener::Server {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error) {
-      return Unavailable("cannot listen on " + address + ": " + error.message());
+      return Unavailable("cannot listen on " + address + ": " + error.message())
+          .WithField("admin.address");
     }
     return AddressText(acceptor_.local_endpoint(error));
   }

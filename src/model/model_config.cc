@@ -105,6 +105,11 @@ class ConfigReader {
     if (file_.Has(key)) {
       RENGA_ASSIGN_OR_RETURN(type, file_.GetString(key));
     }
+    if (type == "none" && file_.Has(prefix_ + "rope.scaling.factor")) {
+      return Unsupported(
+          prefix_ + "rope.scaling.factor",
+          "there is a factor, but rope.scaling.type does not say how to use it");
+    }
     if (type == "none") return OkStatus();
     if (type == "linear") return ReadPositive("rope.scaling.factor", 1e6, factor);
     return Unsupported(key, "only none and linear are supported");

@@ -2,7 +2,8 @@
 //
 // It collects the chunks (the engine's calls come one after another, so no lock) and
 // finishes the call in OnDone(Completion). Lifetime as in GrpcTokenStream: Finish is
-// called only there, so gRPC's OnDone is the last call of all and deletes the object.
+// called only there, so gRPC's OnDone is the last call of all and deletes the object. The
+// answer is one write, with the write timeout of any other.
 
 #pragma once
 
@@ -15,11 +16,12 @@
 
 namespace renga {
 
-class GrpcUnaryAnswer final : public grpc::ServerUnaryReactor, public TokenSink {
+class GrpcUnaryAnswer final : public grpc::ServerUnaryReactor,
+                              public TokenSink,
+                              public WriteWatch::Watched {
  public:
   // `response` lives until Finish.
-  GrpcUnaryAnswer(CallContext call, grpc::ByteBuffer& response)
-      : call_(std::move(call)), response_(response) {}
+  GrpcUnaryAnswer(CallContext call, grpc::ByteBuffer& response);
 
   // TokenSink.
   void OnStart(const StartInfo& info) override;
@@ -32,6 +34,9 @@ class GrpcUnaryAnswer final : public grpc::ServerUnaryReactor, public TokenSink 
   // ServerUnaryReactor.
   void OnCancel() override;
   void OnDone() override;
+
+  // WriteWatch::Watched.
+  void OnWriteStuck() override;
 
   const CallContext call_;
   grpc::ByteBuffer& response_;

@@ -81,7 +81,7 @@ def make_tiny_model(path, **options):
 class Server:
     """One process of `renga serve` on free ports."""
 
-    def __init__(self, model, *flags, environment=None):
+    def __init__(self, model, *flags, environment=None, before_exec=None):
         command = [_binary(), "serve", "--model.path", model, "--log.format", "json"]
         names = flags[::2]
         for name in ("--grpc.address", "--admin.address"):
@@ -97,6 +97,7 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             env={**_clean_environment(), **(environment or {})},
+            preexec_fn=before_exec,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

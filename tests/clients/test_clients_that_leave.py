@@ -1,6 +1,8 @@
 """Cancel, deadline, vanished and stalled clients: the work ends and everything is freed."""
 
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -8,6 +10,7 @@ import time
 import grpc
 import pytest
 from conftest import Answer, PATIENCE, Server, eventually, pb
+from raw_http2 import DeafClient
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +181,43 @@ def test_every_request_is_counted_once(start, tiny_model):
     eventually(
         lambda: server.metric("renga_requests_total") - before == 15, "15 requests counted"
     )
+
+
+def test_a_unary_answer_that_nobody_takes_is_cut(tiny_model):
+    server = Server(tiny_model, "--grpc.write_timeout_ms", "300").wait_ready()
+    client = DeafClient(
+        server.grpc_address,
+        "/renga.v1.Inference/GenerateUnary",
+        pb.GenerateRequest(text="hi", max_tokens=4),
+    )
+
+    def cut():
+        client.serve_pings(0.05)
+        return any(event["event"] == "write_timeout" for event in server.events())
+
+    eventually(cut, "the cut")
+    # Nothing is left to wait for: a drain ends at once, not at its limit of 30 s.
+    server.terminate()
+    assert server.wait_exit() == 0
+    assert not any(event["event"] == "drain_timeout" for event in server.events())
+    client.close()
+
+
+def test_more_connections_than_the_soft_limit_of_descriptors(tiny_model):
+    """gRPC accepts nobody any more once the process had no descriptor left."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    server = Server(
+        tiny_model,
+        before_exec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)),
+    ).wait_ready()
+    host, port = server.grpc_address.rsplit(":", 1)
+    idle_ones = [socket.create_connection((host, int(port))) for _ in range(100)]
+    try:
+        answer = server.stub().GenerateUnary(
+            pb.GenerateRequest(text="hi", max_tokens=4), timeout=PATIENCE
+        )
+        assert answer.finished.finish_reason
+    finally:
+        for connection in idle_ones:
+            connection.close()
+    server.stop_alive()

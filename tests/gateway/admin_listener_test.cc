@@ -63,6 +63,15 @@ TEST_F(AdminListenerTest, OtherPathsAndMethodsAreRefused) {
   EXPECT_THAT(response, HasSubstr("Allow: GET"));
 }
 
+// A body behind the answer to HEAD would be read as the start of the next answer.
+TEST_F(AdminListenerTest, TheAnswerToHeadHasNoBody) {
+  HttpConnection connection(listener_->address());
+  connection.Send(
+      "HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(connection.ReadResponse(), StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(connection.ReadResponse(), StartsWith("HTTP/1.1 200"));
+}
+
 TEST_F(AdminListenerTest, OneConnectionServesManyRequests) {
   HttpConnection connection(listener_->address());
   for (int i = 0; i < 5; ++i) {

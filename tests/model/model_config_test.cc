@@ -202,6 +202,13 @@ TEST(ModelConfigTest, FeaturesThatAreOffAreAccepted) {
   EXPECT_TRUE(ReadWith(SetString("llama.rope.scaling.type", "none")).ok());
 }
 
+TEST(ModelConfigTest, AScalingFactorWithoutATypeIsRefusedNotIgnored) {
+  const Status status = ReadWith([](GgufWriter& writer) {
+                          writer.AddFloat32("llama.rope.scaling.factor", 8.0f);
+                        }).status();
+  EXPECT_EQ(status.field(), "llama.rope.scaling.factor");
+}
+
 TEST(ModelConfigTest, LinearRopeScalingDividesTheFrequencies) {
   const auto config = ReadWith([](GgufWriter& writer) {
     writer.AddString("llama.rope.scaling.type", "linear");
