@@ -165,6 +165,11 @@ Status ServerApp::Impl::LoadModel() {
                                                 std::to_string(model.context_length));
   }
   context = config.model.context > 0 ? config.model.context : model.context_length;
+  if (context < 2) {
+    return InvalidArgument(
+        "model.context",
+        "is " + std::to_string(context) + "; a prompt and an answer need 2 at least");
+  }
   const KvGeometry geometry = GeometryOf(model.graph, config.kv);
   RENGA_ASSIGN_OR_RETURN(pages, PagesOf(geometry, config.kv.pool_bytes));
   model_name = ServedModelName(config.model, model.name);

@@ -407,6 +407,8 @@ TEST_F(ServerAppTest, EachBadStartIsNamed) {
   EXPECT_THAT(start([](Config& c) { c.model.path = ""; }), HasSubstr("model.path"));
   EXPECT_THAT(start([](Config& c) { c.model.path = "/nowhere.gguf"; }),
               HasSubstr("model.path: /nowhere.gguf: "));
+  EXPECT_THAT(start([](Config& c) { c.model.context = 1; }),
+              HasSubstr("model.context: is 1"));
   EXPECT_THAT(
       start([](Config& c) { c.model.context = 5000; }),
       testing::AllOf(HasSubstr("model.context"), HasSubstr("5000"), HasSubstr("1024")));
