@@ -152,7 +152,7 @@ part_metrics() {
   use_venv
   local address admin answer portable
   server=''
-  trap '[ -z "$server" ] || stop_pid "$server"' EXIT
+  trap '[ -z "${server:-}" ] || stop_pid "$server"' EXIT
   start_server
   answer=$(ask)
   echo "answer: $answer"

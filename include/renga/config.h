@@ -41,7 +41,7 @@ struct SchedulerSettings {
   int32_t max_queue_requests = 256;
   int32_t max_queue_tokens = 65536;
   int32_t prefill_slice_tokens = 64;  // Prompt rows in one step while others decode.
-  int32_t max_step_tokens = 512;       // Rows of one step.
+  int32_t max_step_tokens = 512;      // Rows of one step.
 };
 
 struct GrpcSettings {

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "app/config_schema.h"
 #include "base/status_macros.h"
@@ -83,7 +83,9 @@ Status ReadYaml(const YAML::Node& root, YamlSource& source) {
 
 Status ReadFile(const std::string& file, Config& config) {
   std::ifstream in(file, std::ios::binary);
-  if (!in) return InvalidArgument("config", file + ": " + std::strerror(errno));
+  if (!in)
+    return InvalidArgument("config",
+                           file + ": " + std::generic_category().message(errno));
   std::string text(kMaxFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (in.bad()) return InvalidArgument("config", file + ": cannot be read");

@@ -98,4 +98,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace renga
 
+// What is thrown while starting may end the process.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) { return renga::Main(argc, argv); }

@@ -18,7 +18,9 @@ SignalWatch::SignalWatch(std::function<void()> on_first)
 
 SignalWatch::~SignalWatch() {
   ending_ = true;
-  pthread_kill(thread_.native_handle(), SIGTERM);  // For this thread alone.
+  // For this thread alone, which waits for it.
+  // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread)
+  pthread_kill(thread_.native_handle(), SIGTERM);
   thread_.join();
 }
 

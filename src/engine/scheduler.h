@@ -26,9 +26,9 @@
 namespace renga {
 
 struct SchedulerLimits {
-  int32_t max_sequences = 64;          // Sequences in one step.
+  int32_t max_sequences = 64;         // Sequences in one step.
   int32_t prefill_slice_tokens = 64;  // Prompt rows of a step while others decode.
-  int32_t max_step_tokens = 512;       // Rows of one step; at least max_sequences.
+  int32_t max_step_tokens = 512;      // Rows of one step; at least max_sequences.
 };
 
 // One running sequence, as far as planning needs it.

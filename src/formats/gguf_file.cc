@@ -44,7 +44,7 @@ bool LoadUint(const GgufValue& value, uint64_t& result) {
       number = LoadAs<int16_t>(value.data);
       break;
     case GgufType::kInt8:
-      number = LoadAs<int8_t>(value.data);
+      number = LoadAs<int8_t>(value.data);  // NOLINT(bugprone-signed-char-misuse)
       break;
     default:
       return false;

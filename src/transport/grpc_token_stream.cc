@@ -128,7 +128,7 @@ GrpcTokenStream::Action GrpcTokenStream::TakeAction() {
     finished_ = true;
     return Action::kFinish;
   }
-  in_flight_ = std::move(backlog_.front());
+  in_flight_ = backlog_.front();  // Shares the bytes.
   backlog_.pop_front();
   writing_ = true;
   if (!ended_ || !backlog_.empty()) return Action::kWrite;

@@ -232,6 +232,7 @@ StatusOr<Value> Sort(const FilterCall& call) {
       WithKeys(call, std::move(items), path, Flag(call, 1, "case_sensitive")));
   RENGA_RETURN_IF_ERROR(SortKeyed(call.budget, keyed, Flag(call, 0, "reverse")));
   std::vector<Value> sorted;
+  sorted.reserve(keyed.size());
   for (Keyed& entry : keyed) sorted.push_back(std::move(entry.item));
   return Value::MakeList(std::move(sorted));
 }

@@ -278,7 +278,7 @@ std::string FloatText(double value) {
   char digits[40];
   const auto scientific =
       std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific);
-  const std::string shortest(digits, scientific.ptr);
+  std::string shortest(digits, scientific.ptr);
   const int exponent = std::stoi(shortest.substr(shortest.find('e') + 1));
   if (exponent < -4 || exponent >= 16) return shortest;
   const auto fixed =
