@@ -134,8 +134,7 @@ static inline void ValueVecs(const QueryTile& tile, int first_query,
 }
 
 template <class Element, int kQueries>
-// NOLINTNEXTLINE(readability-function-size): the six that vary, and where to put the
-// result.
+// NOLINTNEXTLINE(readability-function-size): what varies, and where to put it.
 static void Values(const QueryTile& tile, int first_query, const Element* v, int64_t hd,
                    int64_t begin, int64_t end, Partials& out) {
   const Element* next_k = static_cast<const Element*>(tile.next_k);
