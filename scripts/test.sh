@@ -213,7 +213,7 @@ part_tsan() {
 }
 
 part_tidy() {
-  cmake --preset asan >/dev/null
+  build asan renga_proto  # The generated headers.
   check clang-tidy python3 -B scripts/run_clang_tidy.py --build build/asan \
     --seconds "${RENGA_TIDY_SECONDS:-240}" --jobs "$jobs"
 }
