@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace renga {
@@ -51,13 +52,14 @@ TEST(ThreadPool, OthersStealFromASlowOwner) {
 TEST(ThreadPool, WhatPiecesWroteIsVisibleAfterTheRegionAndInTheNext) {
   ThreadPool pool(3);
   std::vector<int64_t> values(100, 0);
+  std::vector<int64_t> next(100, 0);
   for (int region = 0; region < 500; ++region) {
     pool.Run(100, [&](int64_t piece, int) {
-      // Reads what some other worker wrote in the region before.
-      values[static_cast<size_t>(piece)] =
-          values[static_cast<size_t>(99 - piece)] * 0 + region;
+      // Reads what some other worker wrote in the region before, never in this one.
+      next[static_cast<size_t>(piece)] = values[static_cast<size_t>(99 - piece)] + 1;
     });
-    for (const int64_t value : values) ASSERT_EQ(value, region);
+    for (const int64_t value : next) ASSERT_EQ(value, region + 1);
+    std::swap(values, next);
   }
 }
 
