@@ -15,8 +15,8 @@ packages=(
   g++ cmake ninja-build pkgconf ccache git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libspdlog-dev prometheus-cpp-dev
-  libboost1.81-dev libyaml-cpp-dev libcli11-dev
-  libutf8proc-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libboost1.81-dev libboost-json1.81-dev libyaml-cpp-dev libcli11-dev
+  libutf8proc-dev libpcre2-dev libgtest-dev libgmock-dev libbenchmark-dev
   curl ca-certificates unzip python3 python3-venv python3-pip
 )
 test_packages=(
