@@ -56,6 +56,11 @@ struct LayerWeights {
 inline constexpr int kPageTokens = 64;  // Positions in one page; fixed by the merge tree.
 inline constexpr int kTreeGroup = 4;    // Pages folded first in the merge tree.
 
+// Pages that hold `tokens` positions.
+inline constexpr int64_t PagesFor(int64_t tokens) {
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
 // Index of a page in the backend's pool.
 using PageId = int32_t;
 

@@ -91,7 +91,7 @@ Status StepTables::CheckSequence(const SequenceRows& sequence,
     return InvalidArgument("step.sequences", Numbers(end, " positions; the context has ",
                                                      limits_.shape.context));
   }
-  const int64_t needed = (end + kPageTokens - 1) / kPageTokens;
+  const int64_t needed = PagesFor(end);
   if (needed > static_cast<int64_t>(sequence.pages.size())) {
     return InvalidArgument("step.sequences",
                            Numbers(end, " positions do not fit pages: ",

@@ -12,8 +12,6 @@ namespace {
 constexpr Duration kQuietInterval = std::chrono::seconds(1);
 constexpr int64_t kSimilarSlack = 64;  // Prompts this close in length share a batch.
 
-int64_t PagesFor(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
-
 }  // namespace
 
 StatusOr<BatchPolicy> ParseBatchPolicy(std::string_view name) {

@@ -12,8 +12,6 @@
 namespace renga {
 namespace {
 
-int64_t PagesFor(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
-
 double Seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }

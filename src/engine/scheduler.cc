@@ -8,8 +8,6 @@
 namespace renga {
 namespace {
 
-int64_t PagesFor(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
-
 bool Decodes(const SequenceView& view) {
   return view.answering && view.tokens - view.computed == 1;
 }

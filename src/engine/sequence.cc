@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace renga {
-namespace {
-
-int64_t PagesFor(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
-
-}  // namespace
-
 Sequence::Sequence(EngineRequest request, uint64_t age)
     : request_(std::move(request)), age_(age), tokens_(std::move(request_.prompt)) {
   prompt_tokens_ = static_cast<int64_t>(tokens_.size());

@@ -237,7 +237,7 @@ Status GenerationServiceImpl::CheckFits(int64_t prompt_tokens) const {
                                "context of " +
                                std::to_string(model_.context_length));
   }
-  const int64_t pages = (prompt_tokens + kPageTokens - 1) / kPageTokens;
+  const int64_t pages = PagesFor(prompt_tokens);
   if (pages > options_.kv_pages) {
     return InvalidArgument("prompt", "has " + std::to_string(prompt_tokens) +
                                          " tokens; the KV pool holds " +
