@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "renga/request.h"
 #include "renga/status.h"
 #include "renga/types.h"
 
@@ -146,13 +147,34 @@ struct AttendPlan {
   std::span<const AttendItem> items;  // Heaviest first.
 };
 
-// How to draw one token from one logit row. See SamplingParams for the order.
+// How often a token has come so far.
+struct TokenCount {
+  TokenId token = 0;
+  int32_t in_answer = 0;  // 0: it stands in the prompt alone.
+};
+
+// How to draw one token from one logit row. See SamplingParams for the order. Several
+// specs may read one row; a row's logits are never changed.
 struct SampleSpec {
   int32_t logit_row = 0;  // Index into StepBatch::logit_rows.
   float temperature = 0.0f;
   int32_t top_k = 0;
+  float typical_p = 1.0f;
   float top_p = 1.0f;
   float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  // Readable until Sample returns. Every token is inside the vocabulary.
+  std::span<const LogitBias> logit_bias{};  // Each token at most once.
+  std::span<const TokenCount> history{};    // What the penalties see; each token once.
+  std::span<const TokenId> banned{};        // Never drawn; some other token is left.
+  // Not drawn but given: the prompt's next token, whose log-probability is wanted. -1:
+  // draw one.
+  TokenId given = -1;
+  // Log-probabilities of the token and of so many best ones; -1: none. They are those of
+  // the row as it is: log softmax over the whole vocabulary.
+  int32_t logprobs = -1;
   // The counter-based generator is keyed by these three alone.
   uint64_t seed = 0;
   uint32_t choice = 0;
@@ -161,8 +183,12 @@ struct SampleSpec {
 
 struct SampleResult {
   TokenId token = -1;
-  bool finite = true;  // False: a NaN or +inf among the logits; `token` is not valid.
+  bool finite = true;    // False: a NaN or +inf among the logits; `token` is not valid.
+  float logprob = 0.0f;  // Of `token`, if spec.logprobs >= 0.
+  std::span<const TopLogprob> top{};  // [spec.logprobs]; readable until the next step.
 };
+
+inline constexpr int kMaxTopLogprobs = 20;
 
 struct BackendInfo {
   std::string name;         // "cpu/avx512"

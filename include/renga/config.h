@@ -29,6 +29,7 @@ struct DeviceSettings {
 struct KvSettings {
   int64_t pool_bytes = int64_t{1} << 30;  // Reserved once, touched when used.
   std::string dtype = "f16";              // f16 | f32.
+  bool prefix_cache = true;               // Reuse keys and values of equal beginnings.
 };
 
 struct SchedulerSettings {
@@ -40,8 +41,16 @@ struct SchedulerSettings {
   int32_t max_batch = 32;         // Requests that leave together.
   int32_t max_queue_requests = 256;
   int32_t max_queue_tokens = 65536;
-  int32_t prefill_slice_tokens = 64;  // Prompt rows in one step while others decode.
-  int32_t max_step_tokens = 512;      // Rows of one step.
+  int32_t max_decode_stall_ms = 50;  // A step with decoding sequences aims to be shorter.
+  // Prompt rows in one step while others decode; 0: as many as max_decode_stall_ms allows
+  // by the measured cost of a step.
+  int32_t prefill_slice_tokens = 0;
+  int32_t max_step_tokens = 512;  // Rows of one step.
+  int32_t aging_ms = 1000;        // Waiting so long lifts a request by one priority.
+  int32_t tenant_quantum_tokens = 256;  // Of a tenant's turn in the fair share.
+  // A request whose predicted first token is further away is refused; 0: no limit but its
+  // own deadline.
+  int32_t first_token_limit_ms = 0;
 };
 
 struct GrpcSettings {
@@ -52,7 +61,16 @@ struct GrpcSettings {
 };
 
 struct AdminSettings {
-  std::string address = "127.0.0.1:9464";  // /metrics /livez /readyz
+  std::string address = "127.0.0.1:9464";        // /metrics /livez /readyz
+  std::string grpc_address = "127.0.0.1:50052";  // renga.v1.Admin
+};
+
+struct AuthSettings {
+  std::string keys_file;  // Lines "tenant key"; empty: everybody may call.
+};
+
+struct MemorySettings {
+  int32_t check_interval_ms = 10000;  // Between two looks of the memory check; 0: never.
 };
 
 struct HealthSettings {
@@ -75,6 +93,8 @@ struct Config {
   SchedulerSettings scheduler;
   GrpcSettings grpc;
   AdminSettings admin;
+  AuthSettings auth;
+  MemorySettings memory;
   HealthSettings health;
   DrainSettings drain;
   LogSettings log;

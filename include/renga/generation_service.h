@@ -26,6 +26,23 @@ struct ModelInfo {
   TokenId bos_token_id = -1;  // -1: none.
 };
 
+// How busy the server is now, for balancers and for clients that choose.
+struct LoadInfo {
+  bool ready = false;
+  int64_t running = 0;         // Sequences in the engine.
+  int64_t waiting = 0;         // Requests that wait for the engine...
+  int64_t waiting_tokens = 0;  // ... and their prompt tokens.
+  int64_t max_sequences = 0;
+  int64_t max_waiting = 0;
+  int64_t max_waiting_tokens = 0;
+  int64_t pages_total = 0;
+  int64_t pages_free = 0;
+  int64_t pages_cached = 0;  // Reusable prefixes that give way when pages are needed.
+  double busy_share = 0.0;   // Of the last seconds, that the engine was computing.
+  // Predicted from now to the first token of a prompt of 64 tokens that is not cached.
+  Duration predicted_first_token{};
+};
+
 class GenerationService {
  public:
   virtual ~GenerationService() = default;
@@ -47,6 +64,7 @@ class GenerationService {
   // Text of the ids; bytes that are not UTF-8 become U+FFFD.
   virtual StatusOr<std::string> Detokenize(const std::vector<TokenId>& ids) = 0;
   virtual ModelInfo GetModel() = 0;
+  virtual LoadInfo GetLoad() = 0;
 
   // True while a request sent now would be served; see DESIGN: ready.
   virtual bool Ready() = 0;

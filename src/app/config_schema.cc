@@ -60,6 +60,11 @@ constexpr ConfigField kSchema[] = {
      .doc =
          "How keys and values are stored. f32 takes twice the memory and the bandwidth "
          "of f16; the two give different answers in the last digits."},
+    {.name = "kv.prefix_cache",
+     .value = RENGA_MEMBER(kv.prefix_cache),
+     .doc =
+         "Keep the pages of requests that have ended until others need them, and reuse "
+         "them for prompts that begin with the same tokens."},
     {.name = "scheduler.policy",
      .value = RENGA_MEMBER(scheduler.policy),
      .choices = "window|continuous|serial",
@@ -109,14 +114,42 @@ constexpr ConfigField kSchema[] = {
      .unit = "tokens",
      .doc = "Prompt tokens of all that wait; the same answer beyond. A longer prompt is "
             "let in when nothing else waits."},
+    {.name = "scheduler.max_decode_stall_ms",
+     .value = RENGA_MEMBER(scheduler.max_decode_stall_ms),
+     .min = 1,
+     .max = 60'000,
+     .unit = "ms",
+     .doc = "While others decode, a step takes as many prompt tokens as keep it below "
+            "this, by the measured cost of steps. Larger: prompts are done sooner, "
+            "running answers stall longer."},
     {.name = "scheduler.prefill_slice_tokens",
      .value = RENGA_MEMBER(scheduler.prefill_slice_tokens),
-     .min = 1,
+     .min = 0,
      .max = 65'536,
      .unit = "tokens",
+     .doc = "A fixed number of prompt tokens for such a step instead. 0: sized by "
+            "scheduler.max_decode_stall_ms."},
+    {.name = "scheduler.aging_ms",
+     .value = RENGA_MEMBER(scheduler.aging_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "A request that has waited this long counts as one priority higher; twice, "
+            "as two."},
+    {.name = "scheduler.tenant_quantum_tokens",
+     .value = RENGA_MEMBER(scheduler.tenant_quantum_tokens),
+     .min = 1,
+     .max = 1 << 20,
+     .unit = "tokens",
+     .doc = "Tenants share the engine in turns of so many prompt tokens."},
+    {.name = "scheduler.first_token_limit_ms",
+     .value = RENGA_MEMBER(scheduler.first_token_limit_ms),
+     .min = 0,
+     .max = 3'600'000,
+     .unit = "ms",
      .doc =
-         "Prompt tokens that one step computes while others decode. Larger: prompts are "
-         "done sooner, running answers stall longer."},
+         "A request whose first token is predicted to be further away is refused at "
+         "once, so that what is accepted stays fast. 0: only its own deadline counts."},
     {.name = "scheduler.max_step_tokens",
      .value = RENGA_MEMBER(scheduler.max_step_tokens),
      .min = 1,
@@ -154,6 +187,25 @@ constexpr ConfigField kSchema[] = {
      .unit = "host:port",
      .doc = "/metrics, /livez and /readyz, apart from client traffic. Port 0: any free "
             "one, printed in the log."},
+    {.name = "admin.grpc_address",
+     .value = RENGA_MEMBER(admin.grpc_address),
+     .unit = "host:port",
+     .doc =
+         "The gRPC service renga.v1.Admin, apart from client traffic. Port 0: any free "
+         "one, printed in the log."},
+    {.name = "auth.keys_file",
+     .value = RENGA_MEMBER(auth.keys_file),
+     .unit = "file",
+     .doc =
+         "Lines of `tenant key`; every RPC but health then wants `authorization: Bearer "
+         "KEY`. The tenant \"admin\" may call renga.v1.Admin. Empty: no keys."},
+    {.name = "memory.check_interval_ms",
+     .value = RENGA_MEMBER(memory.check_interval_ms),
+     .min = 0,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "How often the memory check looks at live bytes, pages and resident memory. "
+            "0: never."},
     {.name = "health.stall_ms",
      .value = RENGA_MEMBER(health.stall_ms),
      .min = 1,

@@ -39,6 +39,18 @@ std::string_view StopCauseName(StopCause cause) {
   return "none";
 }
 
+std::string_view PriorityName(Priority priority) {
+  switch (priority) {
+    case Priority::kHigh:
+      return "high";
+    case Priority::kNormal:
+      return "normal";
+    case Priority::kLow:
+      return "low";
+  }
+  return "normal";
+}
+
 std::string_view TensorTypeName(TensorType type) {
   switch (type) {
     case TensorType::kF32:

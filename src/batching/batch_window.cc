@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "renga/backend.h"
-
 namespace renga {
 namespace {
 
@@ -26,28 +24,26 @@ StatusOr<BatchPolicy> ParseBatchPolicy(std::string_view name) {
 BatchWindow::BatchWindow(const BatchWindowOptions& options)
     : options_(options), max_batch_(std::max(1, options.max_batch)) {}
 
-void BatchWindow::Add(RequestId id, int64_t uncached_tokens, TimePoint arrival) {
-  waiting_.push_back({.id = id, .tokens = uncached_tokens, .arrival = arrival});
-  waiting_tokens_ += uncached_tokens;
+void BatchWindow::Add(WindowRequest request) {
+  waiting_tokens_ += request.uncached_tokens;
+  waiting_.push_back({.request = std::move(request)});
 }
 
-void BatchWindow::AddPreempted(RequestId id, int64_t uncached_tokens, TimePoint arrival) {
+void BatchWindow::AddPreempted(WindowRequest request) {
   auto place = waiting_.begin();
-  while (place != waiting_.end() && place->preempted && place->arrival <= arrival)
+  while (place != waiting_.end() && place->preempted &&
+         place->request.arrival <= request.arrival)
     ++place;
-  waiting_.insert(place, {.id = id,
-                          .tokens = uncached_tokens,
-                          .arrival = arrival,
-                          .released = true,
-                          .preempted = true});
-  waiting_tokens_ += uncached_tokens;
+  waiting_tokens_ += request.uncached_tokens;
+  waiting_.insert(place,
+                  {.request = std::move(request), .released = true, .preempted = true});
 }
 
 bool BatchWindow::Remove(RequestId id) {
   const auto found = std::find_if(waiting_.begin(), waiting_.end(),
-                                  [id](const Waiting& w) { return w.id == id; });
+                                  [id](const Waiting& w) { return w.request.id == id; });
   if (found == waiting_.end()) return false;
-  waiting_tokens_ -= found->tokens;
+  waiting_tokens_ -= found->request.uncached_tokens;
   waiting_.erase(found);
   return true;
 }
@@ -80,7 +76,7 @@ void BatchWindow::SelectLeaving(const EngineState& state) {
   size_t kept = 0;
   for (size_t i = 0; i < waiting_.size(); ++i) {
     Waiting& waiting = waiting_[i];
-    const int64_t need = PagesFor(waiting.tokens);
+    const int64_t need = waiting.request.pages;
     const bool place = static_cast<int32_t>(leaving_.size()) < places;
     if (passing && place && waiting.released && need <= pages) {
       pages -= need + 1;  // From here on it is a running sequence: one page of headroom.
@@ -88,7 +84,7 @@ void BatchWindow::SelectLeaving(const EngineState& state) {
         waiting_[k].overtaken += 1;
         passing = passing && waiting_[k].overtaken < options_.max_overtakes;
       }
-      waiting_tokens_ -= waiting.tokens;
+      waiting_tokens_ -= waiting.request.uncached_tokens;
       leaving_.push_back(waiting);
       continue;
     }
@@ -101,18 +97,19 @@ void BatchWindow::SelectLeaving(const EngineState& state) {
 }
 
 std::vector<BatchWindow::Batch> BatchWindow::CutIntoBatches() {
-  std::stable_sort(
-      leaving_.begin(), leaving_.end(),
-      [](const Waiting& a, const Waiting& b) { return a.tokens < b.tokens; });
+  std::stable_sort(leaving_.begin(), leaving_.end(),
+                   [](const Waiting& a, const Waiting& b) {
+                     return a.request.uncached_tokens < b.request.uncached_tokens;
+                   });
   std::vector<Batch> batches;
   int64_t shortest = 0;
   for (const Waiting& leaving : leaving_) {
     const int64_t longest = std::max(2 * shortest, shortest + kSimilarSlack);
-    if (batches.empty() || leaving.tokens > longest) {
+    if (batches.empty() || leaving.request.uncached_tokens > longest) {
       batches.emplace_back();
-      shortest = leaving.tokens;
+      shortest = leaving.request.uncached_tokens;
     }
-    batches.back().push_back(leaving.id);
+    batches.back().push_back(leaving.request.id);
   }
   leaving_.clear();
   return batches;
@@ -122,7 +119,7 @@ std::optional<TimePoint> BatchWindow::NextDeadline() const {
   std::optional<TimePoint> oldest;
   for (const Waiting& waiting : waiting_) {
     if (waiting.released) continue;
-    if (!oldest || waiting.arrival < *oldest) oldest = waiting.arrival;
+    if (!oldest || waiting.request.arrival < *oldest) oldest = waiting.request.arrival;
   }
   if (oldest) *oldest += options_.window;
   return oldest;

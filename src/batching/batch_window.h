@@ -29,9 +29,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "renga/request.h"
 #include "renga/status.h"
 #include "renga/types.h"
 
@@ -49,6 +51,19 @@ struct BatchWindowOptions {
   int32_t max_batch = 32;      // Requests that leave together.
   int32_t max_sequences = 64;  // Running at the same time.
   int32_t max_overtakes = 8;   // Later requests that may pass one that does not fit.
+  Duration aging = std::chrono::seconds(1);  // Waiting so long lifts by one priority.
+  int64_t tenant_quantum_tokens = 256;       // Of a tenant's turn in the fair share.
+};
+
+// A request as far as the decision needs it.
+struct WindowRequest {
+  RequestId id{};
+  int64_t uncached_tokens = 0;  // To compute before the first token; the order's length.
+  int64_t pages = 0;            // That admitting it takes from free or evictable ones.
+  int32_t sequences = 1;        // Running places: the n of the request.
+  TimePoint arrival{};
+  Priority priority = Priority::kNormal;
+  std::string tenant{};
 };
 
 // What the decision needs to know of the engine.
@@ -65,10 +80,10 @@ class BatchWindow {
 
   explicit BatchWindow(const BatchWindowOptions& options);
 
-  // Queues a request behind all earlier ones. `uncached_tokens` are those to compute.
-  void Add(RequestId id, int64_t uncached_tokens, TimePoint arrival);
+  // Queues a request behind all earlier ones of its class and tenant.
+  void Add(WindowRequest request);
   // Queues a preempted request before all others; `arrival` is its first one.
-  void AddPreempted(RequestId id, int64_t uncached_tokens, TimePoint arrival);
+  void AddPreempted(WindowRequest request);
   // False if `id` does not wait.
   bool Remove(RequestId id);
 
@@ -88,9 +103,7 @@ class BatchWindow {
 
  private:
   struct Waiting {
-    RequestId id{};
-    int64_t tokens = 0;
-    TimePoint arrival{};
+    WindowRequest request;
     bool released = false;  // Let go by the window; waits for room only.
     bool preempted = false;
     int32_t overtaken = 0;  // Later requests that left before it.

@@ -15,14 +15,27 @@ namespace renga {
 
 struct EngineRequest {
   RequestId id{};
-  std::vector<TokenId> prompt;  // At least one; all inside the vocabulary.
+  std::vector<TokenId> prompt{};  // At least one; all inside the vocabulary.
   SamplingParams sampling;
-  uint64_t seed = 0;       // sampling.seed, or a fresh one.
-  int64_t max_tokens = 0;  // At least 1; prompt + max_tokens fits the context.
+  uint64_t seed = 0;  // sampling.seed, or a fresh one.
+  // prompt + max_tokens fits the context. 0: only the prompt is computed.
+  int64_t max_tokens = 0;
   // False: the context's end, not the client, sets max_tokens (StopCause::kContext).
   bool max_tokens_given = false;
   std::vector<TokenId> end_tokens;   // End the answer with StopCause::kEndToken.
   std::vector<TokenId> stop_tokens;  // End the answer with StopCause::kStopToken.
+  int64_t min_tokens = 0;            // Before these, neither of the two can be drawn.
+  int32_t n = 1;                     // Choices.
+  int32_t logprobs = -1;             // Alternatives per token; -1: no log-probabilities.
+  int32_t prompt_logprobs = -1;
+  bool echo = false;  // StartInfo::prompt is wanted.
+  Priority priority = Priority::kNormal;
+  std::string tenant{};
+  std::string cache_salt{};
+  bool use_prefix_cache = true;
+  // A deadline that can't be met is refused when the request is taken, by the engine that
+  // knows what is cached; the later of the two has been checked by the service.
+  Duration first_token_limit{};  // 0: none but the deadline.
   TimePoint arrival{};
   std::optional<TimePoint> deadline;
   std::unique_ptr<TokenSink> sink;  // Gets exactly one OnDone.

@@ -20,9 +20,20 @@ struct EngineSnapshot {
   int64_t steps = 0;           // Since start.
   int64_t pages_total = 0;
   int64_t pages_free = 0;
-  // Measured cost of a step: step_base + rows * step_per_row.
-  Duration step_base{};
-  Duration step_per_row{};
+  int64_t pages_cached = 0;  // Held by the prefix cache alone.
+  int64_t max_sequences = 0;
+
+  // ---- For predictions; all 0 until measured.
+  int64_t decoding = 0;        // Running sequences that answer.
+  int64_t prefill_tokens = 0;  // Of the running sequences, still to compute.
+  Duration decode_step{};      // One step of the sequences that decode now, alone.
+  int64_t slice_rows = 0;      // Prompt rows that join such a step...
+  Duration slice_step{};       // ... and how long it then takes.
+  int64_t full_rows = 0;       // Prompt rows of a step without decoding sequences...
+  Duration full_step{};        // ... and how long that takes.
+  Duration residence{};        // How long a sequence holds its place, lately.
+  double cached_share = 0.0;   // Of the prompt tokens lately taken, found in the cache.
+  double busy_share = 0.0;     // Time inside steps over the last seconds.
 };
 
 class SnapshotBoard {

@@ -33,6 +33,12 @@ void WaitQueue::PostResume(RequestId id) {
   changed_.NotifyOne();
 }
 
+void WaitQueue::PostFlush(std::function<void(int64_t pages)> done) {
+  MutexLock lock(mutex_);
+  mail_.flushes.push_back(std::move(done));
+  changed_.NotifyOne();
+}
+
 void WaitQueue::Close() {
   MutexLock lock(mutex_);
   if (closed_) return;
@@ -50,7 +56,7 @@ void WaitQueue::Wake() {
 WaitQueue::Mail WaitQueue::Take(std::optional<TimePoint> until) {
   MutexLock lock(mutex_);
   while (!wake_ && mail_.requests.empty() && mail_.cancels.empty() &&
-         mail_.resumes.empty()) {
+         mail_.resumes.empty() && mail_.flushes.empty()) {
     if (!until) {
       changed_.Wait(mutex_);
     } else if (*until <= std::chrono::steady_clock::now() ||

@@ -3,12 +3,13 @@
 // It bounds what waits, not what it holds: a request counts from TryPush until the engine
 // says that it left (Release), also while it sits in the engine's BatchWindow.
 //
-// Thread safety: TryPush, PostCancel, PostResume, Close and the counters from any thread;
-// Take and Release from the engine thread only.
+// Thread safety: TryPush, PostCancel, PostResume, PostFlush, Close and the counters from
+// any thread; Take and Release from the engine thread only.
 
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -31,6 +32,8 @@ class WaitQueue {
     std::vector<EngineRequest> requests;
     std::vector<RequestId> cancels;
     std::vector<RequestId> resumes;
+    // Each wants the prefix cache emptied, and is called with the pages that came free.
+    std::vector<std::function<void(int64_t pages)>> flushes;
     bool closed = false;  // No more requests will come.
   };
 
@@ -41,6 +44,7 @@ class WaitQueue {
   PushResult TryPush(EngineRequest& request) RENGA_EXCLUDES(mutex_);
   void PostCancel(RequestId id) RENGA_EXCLUDES(mutex_);
   void PostResume(RequestId id) RENGA_EXCLUDES(mutex_);
+  void PostFlush(std::function<void(int64_t pages)> done) RENGA_EXCLUDES(mutex_);
   // Refuses further requests; cancels and resumes still pass.
   void Close() RENGA_EXCLUDES(mutex_);
   // Wakes a waiting Take with whatever there is.

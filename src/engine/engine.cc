@@ -29,13 +29,26 @@ BatchWindowOptions WindowOptions(const SchedulerSettings& settings) {
           .queue_threshold = settings.queue_threshold,
           .leave_when_idle = settings.leave_when_idle,
           .max_batch = settings.max_batch,
-          .max_sequences = settings.max_sequences};
+          .max_sequences = settings.max_sequences,
+          .aging = std::chrono::milliseconds(settings.aging_ms),
+          .tenant_quantum_tokens = settings.tenant_quantum_tokens};
 }
 
 SchedulerLimits StepLimits(const SchedulerSettings& settings) {
   return {.max_sequences = settings.max_sequences,
           .prefill_slice_tokens = settings.prefill_slice_tokens,
-          .max_step_tokens = MaxStepTokens(settings)};
+          .decode_stall = std::chrono::milliseconds(settings.max_decode_stall_ms),
+          .max_step_tokens = MaxStepTokens(settings),
+          .max_logit_rows = settings.max_sequences};
+}
+
+WindowRequest WindowEntry(const Sequence& sequence) {
+  return {.id = sequence.id(),
+          .uncached_tokens = sequence.uncomputed(),
+          .pages = PagesFor(sequence.uncomputed()),
+          .arrival = sequence.request().arrival,
+          .priority = sequence.request().priority,
+          .tenant = sequence.request().tenant};
 }
 
 CancelStage StageOf(const Sequence& sequence) {
@@ -168,7 +181,7 @@ void Engine::Accept(EngineRequest request) {
   }
   auto sequence = std::make_unique<Sequence>(std::move(request), accepted_++);
   sequence->taken = clock_.Now();
-  window_.Add(sequence->id(), sequence->uncomputed(), sequence->request().arrival);
+  window_.Add(WindowEntry(*sequence));
   sequences_.emplace(sequence->id(), std::move(sequence));
 }
 
@@ -208,7 +221,7 @@ void Engine::Resume(RequestId id) {
   if (sequence.place == SequencePlace::kParked) {
     --parked_;
     sequence.place = SequencePlace::kWaiting;
-    window_.AddPreempted(id, sequence.uncomputed(), sequence.request().arrival);
+    window_.AddPreempted(WindowEntry(sequence));
   }
 }
 
@@ -311,7 +324,7 @@ void Engine::Step() {
 void Engine::PlanStep() {
   views_.clear();
   for (const Sequence* sequence : running_) views_.push_back(sequence->View());
-  scheduler_.Plan(views_, pool_.free(), plan_);
+  scheduler_.Plan(views_, pool_.free(), cost_, plan_);
 
   step_.clear();
   for (const PlannedRows& planned : plan_.rows) {
@@ -350,7 +363,7 @@ void Engine::Preempt(Sequence& sequence) {
     return;
   }
   sequence.place = SequencePlace::kWaiting;
-  window_.AddPreempted(sequence.id(), sequence.uncomputed(), sequence.request().arrival);
+  window_.AddPreempted(WindowEntry(sequence));
 }
 
 // Runs the rows of `step_` and fills `results_`, one per sampling entry, in their order.
@@ -419,9 +432,8 @@ void Engine::NoteToken(Sequence& sequence, TimePoint now) {
   metrics_.generated_tokens.Increment();
   if (!sequence.first_token) {
     sequence.first_token = now;
-    metrics_.prompt_tokens_computed.Increment(
-        static_cast<double>(sequence.prompt_tokens()));
-    metrics_.time_to_first_token.Observe(now - sequence.request().arrival);
+    metrics_.CountPromptTokens(KvSource::kComputed, sequence.prompt_tokens());
+    metrics_.ObserveFirstToken(KvSource::kComputed, now - sequence.request().arrival);
   } else {
     const Duration gap = now - sequence.last_token;
     sequence.max_gap = std::max(sequence.max_gap, gap);
@@ -509,7 +521,7 @@ void Engine::ObserveEnd(const Sequence& sequence, const RequestTimings& timings)
 void Engine::ObserveStep(TimePoint start, TimePoint end) {
   ++steps_;
   last_progress_ = end;
-  cost_.Add(plan_.total_rows, end - start);
+  cost_.Add({.rows = plan_.total_rows}, end - start);
   const auto decodes = [](const StepRows& rows) { return rows.decodes; };
   StepPhase phase = StepPhase::kMixed;
   if (std::all_of(step_.begin(), step_.end(), decodes)) phase = StepPhase::kDecode;
@@ -525,8 +537,8 @@ void Engine::Publish() {
   const auto unix_time = std::chrono::system_clock::now().time_since_epoch();
   metrics_.engine_last_progress.Set(std::chrono::duration<double>(unix_time).count());
   metrics_.requests_running.Set(static_cast<double>(running_.size()));
-  metrics_.requests_waiting.Set(static_cast<double>(sequences_.size()) -
-                                static_cast<double>(running_.size()));
+  metrics_.SetWaiting(Priority::kNormal, static_cast<int64_t>(sequences_.size()) -
+                                             static_cast<int64_t>(running_.size()));
   metrics_.queue_tokens.Set(static_cast<double>(queue_.waiting_tokens()));
   metrics_.kv_pages_capacity.Set(static_cast<double>(pool_.total()));
   metrics_.kv_pages_used.Set(static_cast<double>(pool_.used()));
@@ -539,8 +551,10 @@ void Engine::Publish() {
                   .steps = steps_,
                   .pages_total = pool_.total(),
                   .pages_free = pool_.free(),
-                  .step_base = cost_.base(),
-                  .step_per_row = cost_.per_row()});
+                  .max_sequences = settings_.max_sequences,
+                  .decode_step = cost_.Predict({.rows = 1}),
+                  .full_rows = 1,
+                  .full_step = cost_.Predict({.rows = 1})});
 }
 
 }  // namespace renga

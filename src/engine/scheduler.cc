@@ -15,12 +15,12 @@ bool Decodes(const SequenceView& view) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
-  RENGA_CHECK(limits.max_sequences > 0 && limits.prefill_slice_tokens > 0);
+  RENGA_CHECK(limits.max_sequences > 0 && limits.prefill_slice_tokens >= 0);
   RENGA_CHECK(limits.max_step_tokens >= limits.max_sequences);
 }
 
 void Scheduler::Plan(std::span<const SequenceView> sequences, int64_t free_pages,
-                     StepPlan& plan) {
+                     const StepCost& cost, StepPlan& plan) {
   plan.Clear();
   active_.clear();
   paused_.clear();
@@ -38,7 +38,7 @@ void Scheduler::Plan(std::span<const SequenceView> sequences, int64_t free_pages
   std::sort(active_.begin(), active_.end(), older);
   std::sort(paused_.begin(), paused_.end(), older);
 
-  while (ChooseRows(sequences, plan) > free_pages) {
+  while (ChooseRows(sequences, cost, plan) > free_pages) {
     const int32_t victim = TakeVictim();
     if (victim < 0) {
       plan.pool_full.push_back(active_.front());
@@ -58,7 +58,8 @@ int32_t Scheduler::TakeVictim() {
   return victim;
 }
 
-int64_t Scheduler::ChooseRows(std::span<const SequenceView> sequences, StepPlan& plan) {
+int64_t Scheduler::ChooseRows(std::span<const SequenceView> sequences,
+                              const StepCost& cost, StepPlan& plan) {
   plan.rows.clear();
   plan.total_rows = 0;
   prompts_.clear();
@@ -80,7 +81,13 @@ int64_t Scheduler::ChooseRows(std::span<const SequenceView> sequences, StepPlan&
   });
   int64_t budget = limits_.max_step_tokens - plan.total_rows;
   if (plan.total_rows > 0) {
-    budget = std::min<int64_t>(budget, limits_.prefill_slice_tokens);
+    const int64_t slice =
+        limits_.prefill_slice_tokens > 0
+            ? limits_.prefill_slice_tokens
+            : cost.RowsWithin(limits_.decode_stall,
+                              {.rows = plan.total_rows, .logit_rows = plan.total_rows}, 0,
+                              budget);
+    budget = std::min(budget, slice);
   }
   for (const int32_t i : prompts_) {
     if (budget == 0 || static_cast<int32_t>(plan.rows.size()) == limits_.max_sequences)

@@ -1,9 +1,12 @@
 #include "engine/step_cost.h"
 
 #include <algorithm>
+#include <array>
 
 namespace renga {
 namespace {
+
+constexpr size_t kSamples = 32;
 
 // The middle one of values[0..count).
 template <class Array>
@@ -16,33 +19,62 @@ double Median(Array& values, size_t count) {
 
 }  // namespace
 
-void StepCost::Add(int64_t rows, Duration elapsed) {
-  samples_[added_ % kSamples] = {.rows = rows, .nanoseconds = elapsed.count()};
-  ++added_;
-  if (added_ % 8 == 0 || added_ == 1) Fit();
+struct StepCost::Impl {
+  struct Sample {
+    int64_t rows = 0;
+    int64_t nanoseconds = 0;
+  };
+
+  void Fit();
+
+  std::array<Sample, kSamples> samples{};
+  std::array<double, kSamples*(kSamples - 1) / 2> scratch{};
+  size_t added = 0;
+  double base = 0.0;
+  double per_row = 0.0;
+};
+
+StepCost::StepCost() : impl_(std::make_unique<Impl>()) {}
+StepCost::~StepCost() = default;
+
+void StepCost::Add(const StepShape& shape, Duration elapsed) {
+  impl_->samples[impl_->added % kSamples] = {.rows = shape.rows,
+                                             .nanoseconds = elapsed.count()};
+  ++impl_->added;
+  if (impl_->added % 8 == 0 || impl_->added == 1) impl_->Fit();
 }
 
-void StepCost::Fit() {
-  const size_t count = std::min<size_t>(added_, kSamples);
+void StepCost::Impl::Fit() {
+  const size_t count = std::min<size_t>(added, kSamples);
   size_t slopes = 0;
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = i + 1; j < count; ++j) {
-      const int64_t rows = samples_[j].rows - samples_[i].rows;
+      const int64_t rows = samples[j].rows - samples[i].rows;
       if (rows == 0) continue;
-      scratch_[slopes++] =
-          static_cast<double>(samples_[j].nanoseconds - samples_[i].nanoseconds) /
+      scratch[slopes++] =
+          static_cast<double>(samples[j].nanoseconds - samples[i].nanoseconds) /
           static_cast<double>(rows);
     }
   }
   // All steps had the same number of rows: the slope known from before still holds.
-  double slope = static_cast<double>(per_row_.count());
-  if (slopes > 0) slope = std::max(0.0, Median(scratch_, slopes));
+  if (slopes > 0) per_row = std::max(0.0, Median(scratch, slopes));
   for (size_t i = 0; i < count; ++i) {
-    scratch_[i] = static_cast<double>(samples_[i].nanoseconds) -
-                  slope * static_cast<double>(samples_[i].rows);
+    scratch[i] = static_cast<double>(samples[i].nanoseconds) -
+                 per_row * static_cast<double>(samples[i].rows);
   }
-  base_ = Duration(static_cast<int64_t>(std::max(0.0, Median(scratch_, count))));
-  per_row_ = Duration(static_cast<int64_t>(slope));
+  base = std::max(0.0, Median(scratch, count));
+}
+
+Duration StepCost::Predict(const StepShape& shape) const {
+  return Duration(static_cast<int64_t>(impl_->base +
+                                       impl_->per_row * static_cast<double>(shape.rows)));
+}
+
+int64_t StepCost::RowsWithin(Duration limit, const StepShape& shape, int64_t /*position*/,
+                             int64_t most) const {
+  if (impl_->per_row <= 0.0) return most;
+  const double left = static_cast<double>((limit - Predict(shape)).count());
+  return std::clamp<int64_t>(static_cast<int64_t>(left / impl_->per_row), 1, most);
 }
 
 }  // namespace renga

@@ -1,41 +1,43 @@
-// StepCost: what a step costs, fitted to what was measured: base + rows * per_row.
+// StepCost: predicts how long a step takes from what it computes, fitted to the steps
+// that were measured.
 //
-// A Theil-Sen fit (median of the slopes between pairs of samples) over the last 32 steps:
-// a step that the machine interrupted does not move it. Refitted every 8 samples, about
-// 10 us. No allocation.
-//
-// Thread safety: none; the engine thread's.
+// Thread safety: none; the engine thread's. No allocation after construction.
 
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 
 #include "renga/types.h"
 
 namespace renga {
 
+// What a step computes, as far as its length depends on it.
+struct StepShape {
+  int64_t rows = 0;
+  int64_t logit_rows = 0;
+  int64_t attended = 0;  // Sum over the rows of the positions that each may see.
+};
+
 class StepCost {
  public:
-  void Add(int64_t rows, Duration elapsed);
+  StepCost();
+  ~StepCost();
 
-  Duration base() const { return base_; }
-  Duration per_row() const { return per_row_; }
+  void Add(const StepShape& shape, Duration elapsed);
+
+  // 0 until a step was measured.
+  Duration Predict(const StepShape& shape) const;
+
+  // The most prompt rows, of a sequence whose first of them stands at `position`, that a
+  // step of `shape` may take in addition and still be predicted to end within `limit`; at
+  // least 1, at most `most`. `most` until a step was measured.
+  int64_t RowsWithin(Duration limit, const StepShape& shape, int64_t position,
+                     int64_t most) const;
 
  private:
-  static constexpr size_t kSamples = 32;
-  struct Sample {
-    int64_t rows = 0;
-    int64_t nanoseconds = 0;
-  };
-
-  void Fit();
-
-  std::array<Sample, kSamples> samples_{};
-  std::array<double, kSamples*(kSamples - 1) / 2> scratch_{};
-  uint64_t added_ = 0;
-  Duration base_{};
-  Duration per_row_{};
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace renga

@@ -119,17 +119,40 @@ struct ServerMetrics::Impl {
   const Labels labels;
   prometheus::Registry registry;
   std::array<prometheus::Counter*, 5> outcomes{};
-  std::array<prometheus::Counter*, 5> rejections{};
-  std::array<prometheus::Counter*, 3> cancellations{};
+  std::array<prometheus::Counter*, 6> rejections{};
+  std::array<prometheus::Counter*, 4> cancellations{};
+  std::array<prometheus::Histogram*, 2> first_token{};
+  std::array<prometheus::Counter*, 2> prompt_tokens{};
+  std::array<prometheus::Gauge*, kPriorities> waiting{};
   std::array<prometheus::Histogram*, 3> step_seconds{};
   prometheus::Gauge* resident_bytes = nullptr;
 };
 
 void ServerMetrics::Impl::AddRequestCounters() {
   constexpr std::array kOutcomes = {"ok", "error", "cancelled", "deadline", "rejected"};
-  constexpr std::array kReasons = {"queue_full", "draining", "too_long", "bad_request",
-                                   "not_ready"};
-  constexpr std::array kStages = {"queued", "prefill", "decode"};
+  constexpr std::array kReasons = {"queue_full", "deadline_unmeetable", "draining",
+                                   "too_long",   "bad_request",         "not_ready"};
+  constexpr std::array kStages = {"queued", "prefill", "decode", "write"};
+  constexpr std::array kKinds = {"cold", "prefix"};
+  constexpr std::array kSources = {"computed", "prefix"};
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    first_token[i] = &AddHistogram("renga_time_to_first_token_seconds",
+                                   "Arrival to the first token, by where the prompt's "
+                                   "keys and values came from",
+                                   LatencyBuckets(), {{"kind", kKinds[i]}});
+    prompt_tokens[i] = &Add("renga_prompt_tokens_total",
+                            "Prompt tokens, by where their keys and values came from",
+                            {{"source", kSources[i]}});
+  }
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    waiting[i] =
+        &prometheus::BuildGauge()
+             .Name("renga_requests_waiting")
+             .Help("Requests that wait for the engine, by priority")
+             .Labels(labels)
+             .Register(registry)
+             .Add({{"priority", std::string(PriorityName(static_cast<Priority>(i)))}});
+  }
   for (size_t i = 0; i < kOutcomes.size(); ++i) {
     outcomes[i] = &Add("renga_requests_total", "Requests that ended, by outcome",
                        {{"outcome", kOutcomes[i]}});
@@ -158,6 +181,7 @@ void ServerMetrics::Impl::AddSteps() {
 void ServerMetrics::Impl::AddProcess(ServerMetrics& metrics, const std::string& backend) {
   Add(metrics.ready, "renga_ready", "1 while a request sent now would be served");
   Add(metrics.model_load, "renga_model_load_seconds", "Time to load the model");
+  Add(metrics.warm_up, "renga_warm_up_seconds", "Time of the warm-up before ready");
   const size_t slash = backend.find('/');
   const std::string isa = slash == std::string::npos ? "" : backend.substr(slash + 1);
   prometheus::BuildGauge()
@@ -189,8 +213,6 @@ ServerMetrics::ServerMetrics(const std::string& model, const std::string& backen
   Impl& add = *impl_;
   add.AddRequestCounters();
   const Buckets& latency = LatencyBuckets();
-  add.Add(time_to_first_token, "renga_time_to_first_token_seconds",
-          "Arrival to the first token", latency);
   add.Add(inter_token_latency, "renga_inter_token_latency_seconds",
           "Time between two tokens of a request, every gap", latency);
   add.Add(request_max_gap, "renga_request_max_gap_seconds",
@@ -207,13 +229,31 @@ ServerMetrics::ServerMetrics(const std::string& model, const std::string& backen
           "First token of a request to its last", latency);
   add.Add(tokenize, "renga_tokenize_seconds",
           "Rendering the chat template and encoding the prompt", latency);
+  add.Add(time_per_output_token, "renga_time_per_output_token_seconds",
+          "Mean time of a request per token after the first", latency);
+  add.Add(stream_write, "renga_stream_write_seconds",
+          "Time until a message of a stream was taken", latency);
+  add.Add(cancel_latency, "renga_cancel_latency_seconds",
+          "From a cancel to the end of all that it held", latency);
 
   add.Add(requests_running, "renga_requests_running", "Sequences in the engine");
-  add.Add(requests_waiting, "renga_requests_waiting",
-          "Requests that wait for the engine");
   add.Add(queue_tokens, "renga_queue_tokens", "Prompt tokens of the waiting requests");
   add.Add(kv_pages_capacity, "renga_kv_pages_capacity", "Pages of the KV pool");
-  add.Add(kv_pages_used, "renga_kv_pages_used", "Pages of the KV pool in use");
+  add.Add(kv_pages_used, "renga_kv_pages_used",
+          "Pages of the KV pool that sequences use");
+  add.Add(kv_pages_cached, "renga_kv_pages_cached",
+          "Pages of the KV pool that the prefix cache alone holds");
+  add.Add(cache_evictions, "renga_kv_cache_evictions_total",
+          "Cached pages given up for others");
+  add.Add(max_batch, "renga_max_batch", "Requests that may leave the queue together now");
+  add.Add(busy_share, "renga_engine_busy_share",
+          "Share of the last seconds that was spent inside steps");
+  add.Add(scheduler_overhead, "renga_scheduler_overhead_seconds",
+          "Time between two steps of a busy engine", latency);
+  static const Buckets ratios = {0.25, 0.5, 0.667, 0.769, 0.9, 1.0,
+                                 1.1,  1.3, 1.5,   2.0,   4.0, 10.0};
+  add.Add(step_prediction, "renga_step_prediction_ratio",
+          "Measured length of a step over the predicted one", ratios);
   add.Add(batch_size, "renga_batch_size", "Sequences in a step", CountBuckets());
   add.Add(batch_tokens, "renga_batch_tokens", "Rows in a step", CountBuckets());
   add.AddSteps();
@@ -223,9 +263,6 @@ ServerMetrics::ServerMetrics(const std::string& model, const std::string& backen
           "Unix time of the engine's last step or idle wait");
   add.Add(preemptions, "renga_preemptions_total", "Sequences that gave their pages back");
 
-  add.Add(prompt_tokens_computed, "renga_prompt_tokens_total",
-          "Prompt tokens, by where their keys and values came from",
-          {{"source", "computed"}});
   add.Add(generated_tokens, "renga_generated_tokens_total", "Sampled tokens");
   add.Add(wasted_tokens_cancelled, "renga_wasted_tokens_total",
           "Tokens computed for nothing, by cause", {{"cause", "cancelled"}});
@@ -256,6 +293,20 @@ void ServerMetrics::CountCancellation(CancelStage stage) {
 void ServerMetrics::ObserveStep(StepPhase phase, Duration elapsed) {
   impl_->step_seconds[static_cast<size_t>(phase)]->Observe(
       std::chrono::duration<double>(elapsed).count());
+}
+
+void ServerMetrics::ObserveFirstToken(KvSource source, Duration elapsed) {
+  impl_->first_token[static_cast<size_t>(source)]->Observe(
+      std::chrono::duration<double>(elapsed).count());
+}
+
+void ServerMetrics::CountPromptTokens(KvSource source, int64_t tokens) {
+  impl_->prompt_tokens[static_cast<size_t>(source)]->Increment(
+      static_cast<double>(tokens));
+}
+
+void ServerMetrics::SetWaiting(Priority priority, int64_t requests) {
+  impl_->waiting[static_cast<size_t>(priority)]->Set(static_cast<double>(requests));
 }
 
 void Counter::Increment(double by) {

@@ -45,8 +45,15 @@ class Histogram {
 };
 
 enum class RequestOutcome { kOk, kError, kCancelled, kDeadline, kRejected };
-enum class RejectReason { kQueueFull, kDraining, kTooLong, kBadRequest, kNotReady };
-enum class CancelStage { kQueued, kPrefill, kDecode };
+enum class RejectReason {
+  kQueueFull,
+  kDeadline,  // Predicted that it can't be met.
+  kDraining,
+  kTooLong,
+  kBadRequest,
+  kNotReady
+};
+enum class CancelStage { kQueued, kPrefill, kDecode, kWrite };
 enum class StepPhase { kPrefill, kDecode, kMixed };
 
 class ServerMetrics {
@@ -63,9 +70,12 @@ class ServerMetrics {
   void CountRejection(RejectReason reason);
   void CountCancellation(CancelStage stage);
   void ObserveStep(StepPhase phase, Duration elapsed);
+  // Time to the first token, by where the prompt's keys and values came from.
+  void ObserveFirstToken(KvSource source, Duration elapsed);
+  void CountPromptTokens(KvSource source, int64_t tokens);
+  void SetWaiting(Priority priority, int64_t requests);
 
   // ---- Latency, seconds, per request unless said otherwise.
-  Histogram time_to_first_token;  // renga_time_to_first_token_seconds
   Histogram inter_token_latency;  // ..._inter_token_latency_seconds: every gap
   Histogram request_max_gap;      // ..._request_max_gap_seconds
   Histogram request_duration;     // ..._request_duration_seconds
@@ -75,22 +85,29 @@ class ServerMetrics {
   Histogram request_prefill;  // ..._request_prefill_seconds
   Histogram request_decode;   // ..._request_decode_seconds
   Histogram tokenize;         // ..._tokenize_seconds: template and encoding
+  Histogram time_per_output_token;  // ..._time_per_output_token_seconds: a mean
+  Histogram stream_write;           // ..._stream_write_seconds: one message to its client
+  Histogram cancel_latency;         // ..._cancel_latency_seconds: call to freed
 
   // ---- Load.
-  Gauge requests_running;      // renga_requests_running
-  Gauge requests_waiting;      // renga_requests_waiting
-  Gauge queue_tokens;          // renga_queue_tokens
-  Gauge kv_pages_capacity;     // renga_kv_pages_capacity
-  Gauge kv_pages_used;         // renga_kv_pages_used
-  Histogram batch_size;        // renga_batch_size: sequences in a step
-  Histogram batch_tokens;      // renga_batch_tokens: rows in a step
-  Counter steps;               // renga_engine_steps_total
-  Counter engine_busy;         // renga_engine_busy_seconds_total
-  Gauge engine_last_progress;  // renga_engine_last_progress_timestamp_seconds
-  Counter preemptions;         // renga_preemptions_total
+  Gauge requests_running;        // renga_requests_running
+  Gauge queue_tokens;            // renga_queue_tokens
+  Gauge kv_pages_capacity;       // renga_kv_pages_capacity
+  Gauge kv_pages_used;           // renga_kv_pages_used: by sequences
+  Gauge kv_pages_cached;         // renga_kv_pages_cached: by the prefix cache alone
+  Histogram batch_size;          // renga_batch_size: sequences in a step
+  Histogram batch_tokens;        // renga_batch_tokens: rows in a step
+  Counter steps;                 // renga_engine_steps_total
+  Counter engine_busy;           // renga_engine_busy_seconds_total
+  Gauge engine_last_progress;    // renga_engine_last_progress_timestamp_seconds
+  Counter preemptions;           // renga_preemptions_total
+  Counter cache_evictions;       // renga_kv_cache_evictions_total: pages given up
+  Gauge max_batch;               // renga_max_batch: the adaptive largest batch
+  Gauge busy_share;              // renga_engine_busy_share: of the last seconds
+  Histogram scheduler_overhead;  // renga_scheduler_overhead_seconds: between two steps
+  Histogram step_prediction;     // renga_step_prediction_ratio: measured / predicted
 
   // ---- Tokens.
-  Counter prompt_tokens_computed;   // renga_prompt_tokens_total{source="computed"}
   Counter generated_tokens;         // renga_generated_tokens_total
   Counter wasted_tokens_cancelled;  // renga_wasted_tokens_total{cause="cancelled"}
   Counter wasted_tokens_preempted;  // renga_wasted_tokens_total{cause="preempted"}
@@ -98,6 +115,7 @@ class ServerMetrics {
   // ---- Process.
   Gauge ready;              // renga_ready: 1 while ready
   Gauge model_load;         // renga_model_load_seconds
+  Gauge warm_up;            // renga_warm_up_seconds
   Gauge process_rss_bytes;  // process_resident_memory_bytes
 
  private:

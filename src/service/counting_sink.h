@@ -32,6 +32,7 @@ class CountingSink final : public TokenSink {
 
   void OnStart(const StartInfo& info) override { client_.OnStart(info); }
   SinkVerdict OnToken(const TokenChunk& chunk) override { return client_.OnToken(chunk); }
+  void OnChoiceEnd(const ChoiceEnd& end) override { client_.OnChoiceEnd(end); }
   void OnDone(const Completion& completion) override;
 
   // Ends a request that never reached the engine.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "batching/admission_forecast.h"
 #include "renga/backend.h"
 #include "service/request_check.h"
 #include "service/text_stage.h"
@@ -266,7 +267,8 @@ void GenerationServiceImpl::Submit(EngineRequest& request, CountingSink& sink) {
 Status GenerationServiceImpl::QueueFull() const {
   const EngineSnapshot engine = parts_.board.Read();
   const int64_t tokens = parts_.queue.waiting_tokens();
-  const Duration ahead = engine.step_base + engine.step_per_row * tokens;
+  const Duration ahead = PredictFirstToken(
+      engine, {.requests = parts_.queue.waiting_requests(), .tokens = tokens}, {}, 0);
   return ResourceExhausted(
              "the queue is full: " + std::to_string(parts_.queue.waiting_requests()) +
              " requests with " + std::to_string(tokens) + " prompt tokens wait")
@@ -306,6 +308,19 @@ StatusOr<std::string> GenerationServiceImpl::Detokenize(const std::vector<TokenI
 }
 
 ModelInfo GenerationServiceImpl::GetModel() { return model_; }
+
+LoadInfo GenerationServiceImpl::GetLoad() {
+  const EngineSnapshot engine = parts_.board.Read();
+  return {.ready = Ready(),
+          .running = engine.running,
+          .waiting = parts_.queue.waiting_requests(),
+          .waiting_tokens = parts_.queue.waiting_tokens(),
+          .max_sequences = engine.max_sequences,
+          .pages_total = engine.pages_total,
+          .pages_free = engine.pages_free,
+          .pages_cached = engine.pages_cached,
+          .busy_share = engine.busy_share};
+}
 
 bool GenerationServiceImpl::Ready() {
   if (!ready_ || draining_) return false;

@@ -59,6 +59,7 @@ class GenerationServiceImpl final : public GenerationService {
   StatusOr<std::vector<TokenId>> Tokenize(const PromptInput& prompt) override;
   StatusOr<std::string> Detokenize(const std::vector<TokenId>& ids) override;
   ModelInfo GetModel() override;
+  LoadInfo GetLoad() override;
   // SetReady(true), not draining, and the engine made a step or was idle within `stall`.
   bool Ready() override;
 

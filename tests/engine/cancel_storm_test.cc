@@ -82,15 +82,20 @@ class Storm {
     for (int i = 0; i < kEach; ++i) {
       const RequestId id{next_id_++};
       const int64_t pause_at = rng() % 6 == 0 ? 1 + static_cast<int64_t>(rng() % 5) : 0;
-      Call& call = calls.emplace_back([this, id, pause_at](int64_t n, TokenId) {
-        if (n != pause_at) return SinkVerdict::kContinue;
-        queue_.PostResume(id);  // As a write that ends at once would.
-        return SinkVerdict::kPause;
-      });
+      // Some are cancelled from inside: however fast the engine is, these are in time.
+      const bool from_inside = rng() % 8 == 0;
+      Call& call =
+          calls.emplace_back([this, id, pause_at, from_inside](int64_t n, TokenId) {
+            if (from_inside && n == 1) queue_.PostCancel(id);
+            if (n != pause_at) return SinkVerdict::kContinue;
+            queue_.PostResume(id);  // As a write that ends at once would.
+            return SinkVerdict::kPause;
+          });
       call.prompt = PromptOf(1 + static_cast<int64_t>(rng() % 150), i);
-      call.tokens = 1 + static_cast<int64_t>(rng() % 40);
+      call.tokens = (from_inside ? 2 : 1) + static_cast<int64_t>(rng() % 40);
+      call.cancelled = from_inside;
       Push(id, call);
-      if (rng() % 4 == 0) continue;
+      if (from_inside || rng() % 4 == 0) continue;
       for (int spins = static_cast<int>(rng() % 50); spins > 0; --spins) {
         std::this_thread::yield();
       }

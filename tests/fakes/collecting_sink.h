@@ -48,6 +48,11 @@ class CollectingSink final : public TokenSink {
     return verdict;
   }
 
+  void OnChoiceEnd(const ChoiceEnd& end) override {
+    EXPECT_FALSE(done()) << "OnChoiceEnd after OnDone";
+    ends_.push_back(end);
+  }
+
   void OnDone(const Completion& completion) override {
     MutexLock lock(mutex_);
     EXPECT_EQ(dones_, 0) << "OnDone twice";
@@ -72,12 +77,14 @@ class CollectingSink final : public TokenSink {
   const std::vector<TokenId>& tokens() const { return tokens_; }
   const std::string& text() const { return text_; }
   const StartInfo& start() const { return start_; }
+  const std::vector<ChoiceEnd>& ends() const { return ends_; }
   int starts() const { return starts_; }
 
  private:
   const Script script_;
   std::vector<TokenId> tokens_;
   std::string text_;
+  std::vector<ChoiceEnd> ends_;
   StartInfo start_;
   int starts_ = 0;
   bool stopped_ = false;
@@ -94,6 +101,7 @@ class ForwardingSink final : public TokenSink {
   explicit ForwardingSink(TokenSink& to) : to_(to) {}
   void OnStart(const StartInfo& info) override { to_.OnStart(info); }
   SinkVerdict OnToken(const TokenChunk& chunk) override { return to_.OnToken(chunk); }
+  void OnChoiceEnd(const ChoiceEnd& end) override { to_.OnChoiceEnd(end); }
   void OnDone(const Completion& completion) override { to_.OnDone(completion); }
 
  private:

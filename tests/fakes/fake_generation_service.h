@@ -58,6 +58,7 @@ class FakeGenerationService final : public GenerationService {
   std::function<Script(const GenerateRequest&)> script = [](const GenerateRequest&) {
     return Script{};
   };
+  LoadInfo load;
   ModelInfo info{.name = "fake",
                  .architecture = "none",
                  .context_length = 100,
@@ -121,6 +122,7 @@ class FakeGenerationService final : public GenerationService {
     return std::string(ids.begin(), ids.end());
   }
   ModelInfo GetModel() override { return info; }
+  LoadInfo GetLoad() override { return load; }
   bool Ready() override { return true; }
 
   Counts counts() const {
