@@ -41,6 +41,7 @@ constexpr int64_t kCodePlanes = 2;    // int8 planes of an activation's code.
 // Bytes of the codes of one block of one tile.
 constexpr int64_t kTileBlockCodes = kCodePlanes * kBlockValues * kTileRows;
 constexpr float kLargestCode = 32512.0f;  // 127 * 256.
+constexpr float kLargestPlane = 127.0f;
 
 constexpr int64_t kQ4_1BlockBytes = 20;
 constexpr int64_t kQ8_0BlockBytes = 34;

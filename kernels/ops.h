@@ -18,24 +18,27 @@ namespace renga {
 // Rows of activations as 16-bit codes, 32 values to a scale, interleaved by tiles of 8
 // rows so that a kernel reads one stream. A code is kept as two int8 planes,
 // code = 256 * high + low, both in [-127, 127]: the int8 dot products of each plane give
-// an exact integer dot. (8-bit codes halve the work, but their noise moves SmolLM2's
-// logits by 0.2 on average and changes greedy answers.)
+// an exact integer dot. A block may be coarse: its low codes are all 0, and a tile that
+// has only such rows in a block costs one product instead of two there.
 //   codes        [tile][block][plane high, low][k4 0..7][row 0..7][4]   int8
 //   scales       [tile][block][row 0..7]               s
 //   scaled_sums  [tile][block][row 0..7]               s * float(code_sum)
 //   code_sums    [tile][block][row 0..7]               sum of the 32 codes
+//   fine         [tile][block]                         0: every row is coarse here
 struct QuantRows {
   int8_t* codes = nullptr;
   float* scales = nullptr;
   float* scaled_sums = nullptr;
   int32_t* code_sums = nullptr;
+  uint8_t* fine = nullptr;
 };
 
 // The same, starting at a later tile.
 static inline QuantRows TileOf(const QuantRows& x, int64_t cols, int64_t tile) {
   const int64_t blocks = cols / kBlockValues * tile;
   return {x.codes + blocks * kTileBlockCodes, x.scales + blocks * kTileRows,
-          x.scaled_sums + blocks * kTileRows, x.code_sums + blocks * kTileRows};
+          x.scaled_sums + blocks * kTileRows, x.code_sums + blocks * kTileRows,
+          x.fine + blocks};
 }
 
 struct MatmulArgs {
@@ -103,6 +106,19 @@ struct KvAppendArgs {
   int32_t slot = 0;  // Position inside the page.
 };
 
+constexpr int64_t kMaxBlock = 64;               // Logits that share one maximum.
+constexpr float kSampleWeightOne = 0x1.0p+30f;  // Weight of the largest logit.
+
+// Values of a row that are not below a threshold.
+struct AtLeastArgs {
+  const float* x = nullptr;  // [n]; no NaN.
+  int64_t n = 0;
+  const float* maxima = nullptr;  // [ceil(n / 64)], by block_max.
+  float threshold = 0.0f;
+  int32_t* ids = nullptr;   // [n + 16]: out, rising indices; 16 more may be overwritten.
+  float* values = nullptr;  // [n + 16]: out, x at each.
+};
+
 struct CpuOps {
   const char* name;
 
@@ -120,9 +136,12 @@ struct CpuOps {
 
   // Codes of one row: per 32 values s = max|x| / 32512, code = round_to_even(x * (32512 /
   // max|x|)), one more where its low plane would be -128. x: [n], n % 32 == 0; written as
-  // row `row` of `out`, whose cols are n.
+  // row `row` of `out`, whose cols are n; the rows of a tile in rising order.
   // max|x| < 1e-30: s = 0, codes 0. A NaN or inf: s = NaN, codes 0.
-  void (*quantise_row)(const float* x, int64_t n, int64_t row, const QuantRows& out);
+  // A block is coarse, code = 256 * round_to_even(x * (127 / max|x|)), if its max|x|^2 <
+  // `coarse` times the mean of that over the row's blocks. 0: none is.
+  void (*quantise_row)(const float* x, int64_t n, float coarse, int64_t row,
+                       const QuantRows& out);
 
   // out[i] = (gate[i] / (1 + exp2(-gate[i] * log2(e)))) * up[i]. All [n].
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
@@ -141,6 +160,25 @@ struct CpuOps {
   // Folds `count` partials [count][2 + hd] left to right and writes o / l to out [hd].
   void (*merge_partials)(const float* partials, int64_t count, int64_t head_dim,
                          float* out);
+
+  // maxima[b] = max of x[64 b .. 64 b + 63] ([ceil(n / 64)]); returns the largest of all.
+  // A NaN or +inf in x: returns a NaN, and the maxima mean nothing.
+  float (*block_max)(const float* x, int64_t n, float* maxima);
+
+  // Returns how many values are not below the threshold. Blocks whose maximum is below it
+  // are not read.
+  int64_t (*at_least)(const AtLeastArgs& args);
+
+  // weights[i] = floor(2^30 * e + 0.5), e = exp2((x[i] - max) * scale), and returns their
+  // sum. x: [n], none above max, -inf is legal; scale > 0. exp2 is that of exp2-inl.h
+  // with multiplications and additions in place of fma; its argument is clamped to -127
+  // from below, where it is 0.
+  uint64_t (*sample_weights)(const float* x, int64_t n, float max, float scale,
+                             uint32_t* weights);
+
+  // Sum of exp2((x[i] - max) * log2(e)), the same exp2, each rounded to float: 16 partial
+  // sums in double precision, element i in sum i mod 16, folded 8, 4, 2, 1.
+  double (*exp_sum)(const float* x, int64_t n, float max);
 };
 
 }  // namespace renga

@@ -1,8 +1,9 @@
 """Sends one chat message to a running server and prints the answer as it comes.
 
-    chat_once.py [--address HOST:PORT] [--max-tokens N] [--quiet] [MESSAGE]
+    chat_once.py [--address HOST:PORT] [--max-tokens N] [--key-file FILE] [--quiet] [MESSAGE]
 
 It is greedy, so equal servers print equal answers. --quiet prints nothing but the answer.
+A server that wants a key (auth.keys_file) gets the one that stands alone in --key-file.
 """
 
 import argparse
@@ -20,6 +21,7 @@ def parse_args():
     parser.add_argument("--address", default="127.0.0.1:50051")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for the whole answer")
+    parser.add_argument("--key-file", type=Path)
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("message", nargs="?", default="What is a computer? Answer in one sentence.")
     return parser.parse_args()
@@ -37,12 +39,15 @@ def main():
     )
     if not args.quiet:
         print(f"user: {args.message}\nassistant: ", end="", flush=True)
+    metadata = ()
+    if args.key_file:
+        metadata = (("authorization", f"Bearer {args.key_file.read_text().strip()}"),)
     begin = time.monotonic()
     first = finished = None
     with grpc.insecure_channel(args.address) as channel:
         try:
             stub = services.InferenceStub(channel)
-            for event in stub.Generate(request, timeout=args.timeout):
+            for event in stub.Generate(request, timeout=args.timeout, metadata=metadata):
                 if event.HasField("chunk"):
                     first = first or time.monotonic()
                     print(event.chunk.text, end="", flush=True)

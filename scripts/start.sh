@@ -5,6 +5,7 @@
 #   scripts/start.sh --once       the same, but end after the one chat
 #     --port N                    of the gRPC API (50051)
 #     --admin-port N              of /metrics, /livez and /readyz (9464)
+#     --admin-grpc-port N         of the gRPC service Admin (50052)
 #     --cuda                      ask for the CUDA build
 #
 # A second run builds only what changed. It ends only the server that it started itself.
@@ -14,15 +15,19 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-once=0 cuda=0 port=50051 admin_port=9464
+once=0 cuda=0 port=50051 admin_port=9464 admin_grpc_port=50052
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1 ;;
     --cuda) cuda=1 ;;
-    --port | --admin-port)
+    --port | --admin-port | --admin-grpc-port)
       [[ ${2-} =~ ^[1-9][0-9]{0,4}$ ]] || die "$1 needs a port, 1 to 65535"
       [ "$2" -le 65535 ] || die "$1 needs a port, 1 to 65535"
-      if [ "$1" = --port ]; then port=$2; else admin_port=$2; fi
+      case $1 in
+        --port) port=$2 ;;
+        --admin-port) admin_port=$2 ;;
+        *) admin_grpc_port=$2 ;;
+      esac
       shift
       ;;
     -h | --help)
@@ -39,8 +44,9 @@ admin=127.0.0.1:$admin_port
 in_use() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 check_ports() {
   local p
-  for p in "$port" "$admin_port"; do
-    ! in_use "$p" || die "port $p of 127.0.0.1 is in use: choose others with --port and --admin-port"
+  for p in "$port" "$admin_port" "$admin_grpc_port"; do
+    ! in_use "$p" ||
+      die "port $p of 127.0.0.1 is in use: choose others with --port, --admin-port and --admin-grpc-port"
   done
 }
 
@@ -79,7 +85,8 @@ start_server() {
   # Its own session, so that Ctrl-C reaches this script alone, which then ends the server in
   # order; and it never outlives this script.
   setsid setpriv --pdeathsig TERM build/release/bin/renga serve --model.path "$model" \
-    --model.name SmolLM2-135M-Instruct --grpc.address "$address" --admin.address "$admin" >build/server.log 2>&1 &
+    --model.name SmolLM2-135M-Instruct --grpc.address "$address" --admin.address "$admin" \
+    --admin.grpc_address "127.0.0.1:$admin_grpc_port" >build/server.log 2>&1 &
   server=$!
   for ((i = 0; i < 1200; i++)); do
     if ! kill -0 "$server" 2>/dev/null; then

@@ -39,6 +39,7 @@ struct Arguments {
   std::string isa = "auto";
   int32_t threads = 0;
   int32_t repetitions = 15;
+  std::string precision = "fast";
   KvDtype dtype = KvDtype::kF16;
 };
 
@@ -65,6 +66,8 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.model = value;
     } else if (word == "--isa") {
       arguments.isa = value;
+    } else if (word == "--precision") {
+      arguments.precision = value;
     } else if (word == "--threads") {
       arguments.threads = std::atoi(value.c_str());
     } else if (word == "--repetitions") {
@@ -261,9 +264,10 @@ Status Run(int argc, char** argv) {
   RENGA_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
   RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file,
                          GgufFile::Open(arguments.model));
-  RENGA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Backend> backend,
-      MakeCpuBackend({.isa = arguments.isa, .threads = arguments.threads}));
+  RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
+                         MakeCpuBackend({.isa = arguments.isa,
+                                         .threads = arguments.threads,
+                                         .precision = arguments.precision}));
   RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
                          Transformer::Load(*file, *backend,
                                            {.max_rows = kPrefillTokens,

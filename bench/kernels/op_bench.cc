@@ -18,6 +18,7 @@
 #include "backend/thread_pool.h"
 #include "base/aligned_buffer.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/logprobs.h"
 #include "kernels/sampling.h"
 
 namespace renga {
@@ -57,22 +58,26 @@ std::vector<float> RandomFloats(int64_t n) {
 // Quantised rows of random values.
 class Codes {
  public:
-  Codes(const CpuOps& ops, int64_t rows, int64_t cols)
+  // All blocks coarse, or none.
+  Codes(const CpuOps& ops, int64_t rows, int64_t cols, bool coarse)
       : codes_(static_cast<size_t>((rows + 7) / 8 * 8 * cols * kCodePlanes)),
         floats_(codes_.size() / 64 * 2),
-        sums_(codes_.size() / 64) {
+        sums_(codes_.size() / 64),
+        fine_(codes_.size() / 512) {
     const std::vector<float> x = RandomFloats(cols);
     for (int64_t row = 0; row < rows; ++row)
-      ops.quantise_row(x.data(), cols, row, rows_());
+      ops.quantise_row(x.data(), cols, coarse ? 1e9f : 0.0f, row, rows_());
   }
   QuantRows rows_() {
-    return {codes_.data(), floats_.data(), floats_.data() + sums_.size(), sums_.data()};
+    return {codes_.data(), floats_.data(), floats_.data() + sums_.size(), sums_.data(),
+            fine_.data()};
   }
 
  private:
   std::vector<int8_t> codes_;
   std::vector<float> floats_;
   std::vector<int32_t> sums_;
+  std::vector<uint8_t> fine_;
 };
 
 void Matmul(benchmark::State& state, const CpuOps* ops, const Shape& shape) {
@@ -84,7 +89,7 @@ void Matmul(benchmark::State& state, const CpuOps* ops, const Shape& shape) {
   AlignedBuffer weights =
       AlignedBuffer::Allocate(static_cast<size_t>(copies * panels * panel_bytes));
   FillRandom(weights.As<uint8_t>());
-  Codes codes(*ops, rows, shape.cols);
+  Codes codes(*ops, rows, shape.cols, state.range(2) != 0);
   AlignedBuffer out =
       AlignedBuffer::Allocate(static_cast<size_t>(rows * shape.outputs * 4));
   const auto op = shape.type == WeightType::kQ4_1 ? ops->matmul_q4_1 : ops->matmul_q8_0;
@@ -162,10 +167,10 @@ void RowOps(benchmark::State& state, const CpuOps* ops) {
   constexpr int64_t kCols = 576;
   const std::vector<float> x = RandomFloats(kCols);
   std::vector<float> out(kCols);
-  Codes codes(*ops, 1, kCols);
+  Codes codes(*ops, 1, kCols, false);
   for (auto _ : state) {
     ops->rms_norm(x.data(), x.data(), kCols, 1e-5f, out.data());
-    ops->quantise_row(out.data(), kCols, 0, codes.rows_());
+    ops->quantise_row(out.data(), kCols, 2.56f, 0, codes.rows_());
     benchmark::ClobberMemory();
   }
 }
@@ -184,21 +189,67 @@ void Rope(benchmark::State& state, const CpuOps* ops) {
   }
 }
 
-void Sampling(benchmark::State& state, SampleArgs args) {
-  constexpr int64_t kVocab = 49152;
-  std::vector<float> logits = RandomFloats(kVocab);
-  for (float& logit : logits) logit *= 3.0f;
-  std::vector<float> weights(kVocab);
-  std::vector<int32_t> ids(kVocab), border(kVocab);
-  std::vector<double> mass(SampleScratch::kBins);
-  std::vector<int64_t> count(SampleScratch::kBins);
-  args.logits = logits.data();
-  args.vocab = kVocab;
+// A row that is about as peaked as a language model's.
+class LogitRow {
+ public:
+  static constexpr int64_t kVocab = 49152;
+
+  LogitRow() : logits_(RandomFloats(kVocab)) {
+    for (float& logit : logits_) logit *= 3.0f;
+  }
+  const float* logits() const { return logits_.data(); }
+  const SampleScratch& scratch() const { return scratch_; }
+
+ private:
+  std::vector<float> logits_;
+  AlignedBuffer memory_ = AlignedBuffer::Allocate(SampleScratchBytes(kVocab));
+  SampleScratch scratch_ = MakeSampleScratch(memory_.data(), kVocab);
+};
+
+void Sampling(benchmark::State& state, const CpuOps* ops, SampleArgs args) {
+  const LogitRow row;
+  args.logits = row.logits();
+  args.vocab = LogitRow::kVocab;
   for (auto _ : state) {
     ++args.token_index;
-    benchmark::DoNotOptimize(SampleToken(
-        args, {weights.data(), ids.data(), border.data(), mass.data(), count.data()}));
+    benchmark::DoNotOptimize(SampleToken(*ops, args, row.scratch()));
   }
+}
+
+void Logprobs(benchmark::State& state, const CpuOps* ops) {
+  const LogitRow row;
+  ScoredToken top[20];
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(TokenLogprobs(*ops,
+                                           {.logits = row.logits(),
+                                            .vocab = LogitRow::kVocab,
+                                            .token = 7,
+                                            .top = static_cast<int32_t>(state.range(0)),
+                                            .out = top},
+                                           row.scratch()));
+  }
+}
+
+void RegisterSampling(const std::string& isa, const CpuOps* ops) {
+  const auto sampling = [&](const char* name, const SampleArgs& args) {
+    benchmark::RegisterBenchmark(
+        ("sampling/" + isa + "/" + name).c_str(),
+        [ops, args](benchmark::State& state) { Sampling(state, ops, args); });
+  };
+  sampling("greedy", {.temperature = 0.0f});
+  sampling("temperature", {});
+  sampling("top_k_40", {.top_k = 40});
+  sampling("top_k_2000", {.top_k = 2000});
+  sampling("typical_p_0.9", {.typical_p = 0.9f});
+  sampling("top_p_0.9", {.top_p = 0.9f});
+  sampling("min_p_0.05", {.min_p = 0.05f});
+  sampling("all", {.temperature = 0.7f, .top_k = 100, .top_p = 0.9f, .min_p = 0.05f});
+  sampling("top_p_0.9_flat", {.temperature = 3.0f, .top_p = 0.9f});
+  benchmark::RegisterBenchmark(("logprobs/" + isa).c_str(),
+                               [ops](benchmark::State& state) { Logprobs(state, ops); })
+      ->ArgNames({"top"})
+      ->Arg(0)
+      ->Arg(20);
 }
 
 void Register() {
@@ -210,10 +261,8 @@ void Register() {
       auto* bench = benchmark::RegisterBenchmark(
           ("matmul/" + isa + "/" + shape.name).c_str(),
           [ops, shape](benchmark::State& state) { Matmul(state, ops, shape); });
-      bench->UseRealTime()->ArgNames({"rows", "threads"});
-      for (const int64_t threads : {1, 2}) {
-        for (const int64_t rows : {1, 8, 32, 256}) bench->Args({rows, threads});
-      }
+      bench->UseRealTime()->ArgNames({"rows", "threads", "coarse"});
+      bench->ArgsProduct({{1, 8, 32, 256}, {1, 2}, {0, 1}});
     }
     benchmark::RegisterBenchmark(
         ("attention/" + isa).c_str(),
@@ -230,17 +279,8 @@ void Register() {
                                  [ops](benchmark::State& state) { RowOps(state, ops); });
     benchmark::RegisterBenchmark(("rope/" + isa).c_str(),
                                  [ops](benchmark::State& state) { Rope(state, ops); });
+    RegisterSampling(isa, ops);
   }
-  const auto sampling = [](const char* name, const SampleArgs& args) {
-    benchmark::RegisterBenchmark(
-        (std::string("sampling/") + name).c_str(),
-        [args](benchmark::State& state) { Sampling(state, args); });
-  };
-  sampling("greedy", {.temperature = 0.0f});
-  sampling("temperature", {});
-  sampling("top_k_40", {.top_k = 40});
-  sampling("top_p_0.9", {.top_p = 0.9f});
-  sampling("all", {.temperature = 0.7f, .top_k = 100, .top_p = 0.9f, .min_p = 0.05f});
 }
 
 }  // namespace

@@ -22,7 +22,9 @@ struct ModelSettings {
 
 struct DeviceSettings {
   std::string isa =
-      "auto";           // auto | portable | avx2 | avx512; refused if the CPU lacks it.
+      "auto";  // auto | portable | avx2 | avx512; refused if the CPU lacks it.
+  // fast | high: bits of the activations that quantised weights are multiplied with.
+  std::string precision = "fast";
   int32_t threads = 0;  // Compute workers, the engine thread included; 0: all cores.
 };
 
@@ -60,6 +62,17 @@ struct GrpcSettings {
   int32_t max_backlog_chunks = 64;   // Unwritten chunks of one stream before it pauses.
 };
 
+struct GatewaySettings {
+  std::string address = "127.0.0.1:8080";  // The OpenAI-compatible HTTP API; empty: none.
+  bool lenient = false;                    // Unknown fields are ignored, not refused.
+  std::string cors_origins;                // Comma-separated, or "*"; empty: no CORS.
+  int32_t max_body_bytes = 8 << 20;
+  int32_t max_connections = 1024;
+  int32_t idle_timeout_ms = 75000;  // A connection without a request is closed.
+  int32_t read_timeout_ms = 15000;  // Headers and body must have come.
+  int32_t keep_alive_ms = 10000;    // A silent event stream gets a comment so often.
+};
+
 struct AdminSettings {
   std::string address = "127.0.0.1:9464";        // /metrics /livez /readyz
   std::string grpc_address = "127.0.0.1:50052";  // renga.v1.Admin
@@ -92,6 +105,7 @@ struct Config {
   KvSettings kv;
   SchedulerSettings scheduler;
   GrpcSettings grpc;
+  GatewaySettings gateway;
   AdminSettings admin;
   AuthSettings auth;
   MemorySettings memory;

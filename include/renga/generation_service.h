@@ -63,6 +63,8 @@ class GenerationService {
   virtual StatusOr<std::vector<TokenId>> Tokenize(const PromptInput& prompt) = 0;
   // Text of the ids; bytes that are not UTF-8 become U+FFFD.
   virtual StatusOr<std::string> Detokenize(const std::vector<TokenId>& ids) = 0;
+  // The bytes that a token stands for; empty for control tokens. REQUIRES: a valid id.
+  virtual std::string_view TokenBytes(TokenId id) = 0;
   virtual ModelInfo GetModel() = 0;
   virtual LoadInfo GetLoad() = 0;
 

@@ -93,6 +93,13 @@ static inline void DotsQ8_0(const uint8_t* w, const int8_t* codes, int half,
   }
 }
 
+template <WeightType kType, int kRows>
+static inline void PlaneDots(const uint8_t* w, const int8_t* codes, int half,
+                             Dots<kRows>& dots) {
+  if constexpr (kType == WeightType::kQ4_1) DotsQ4_1<kRows>(w, codes, half, dots);
+  if constexpr (kType == WeightType::kQ8_0) DotsQ8_0<kRows>(w, codes, half, dots);
+}
+
 static inline Vec LoadHalves(const uint8_t* p) {
   return Load(reinterpret_cast<const uint16_t*>(p));
 }
@@ -102,20 +109,20 @@ static inline void QuantBlock(const uint8_t* w, const QuantRows& x, int half,
                               Vec (&acc)[kRows][2]) {
   constexpr int64_t kScaleOffset = kType == WeightType::kQ4_1 ? 512 : 1024;
   constexpr int64_t kPlane = kTileBlockCodes / kCodePlanes;
-  Dots<kRows> high;
   Dots<kRows> dots;
-  if constexpr (kType == WeightType::kQ4_1) {
-    DotsQ4_1<kRows>(w, x.codes, half, high);
-    DotsQ4_1<kRows>(w, x.codes + kPlane, half, dots);
-  }
-  if constexpr (kType == WeightType::kQ8_0) {
-    DotsQ8_0<kRows>(w, x.codes, half, high);
-    DotsQ8_0<kRows>(w, x.codes + kPlane, half, dots);
-  }
+  PlaneDots<kType, kRows>(w, x.codes, half, dots);
   for (int r = 0; r < kRows; ++r) {
     for (int part = 0; part < 2; ++part) {
-      dots.part[part][r] =
-          _mm256_add_epi32(_mm256_slli_epi32(high.part[part][r], 8), dots.part[part][r]);
+      dots.part[part][r] = _mm256_slli_epi32(dots.part[part][r], 8);
+    }
+  }
+  if (*x.fine != 0) {
+    Dots<kRows> low;
+    PlaneDots<kType, kRows>(w, x.codes + kPlane, half, low);
+    for (int r = 0; r < kRows; ++r) {
+      for (int part = 0; part < 2; ++part) {
+        dots.part[part][r] = _mm256_add_epi32(dots.part[part][r], low.part[part][r]);
+      }
     }
   }
   const Vec d = LoadHalves(w + kScaleOffset + half * 32);
@@ -143,7 +150,7 @@ static void QuantTile(const MatmulArgs& args, const uint8_t* panel, int64_t firs
   for (int64_t b = 0; b < args.cols / kBlockValues; ++b) {
     const QuantRows x = {tile.codes + b * kTileBlockCodes + lane * 4,
                          tile.scales + b * kTileRows + lane,
-                         tile.scaled_sums + b * kTileRows + lane, nullptr};
+                         tile.scaled_sums + b * kTileRows + lane, nullptr, tile.fine + b};
 #pragma GCC unroll 1
     for (int half = 0; half < 2; ++half) {
       QuantBlock<kType, kRows>(panel + b * kBlockBytes, x, half, acc);

@@ -2,9 +2,9 @@
 // times 32 weight rows, two VPDPBUSD per 16 outputs and 4 k. Included after
 // vec_avx512-inl.h and matmul_float-inl.h.
 //
-// Port count per 32 k and row: 32 dot products, 2 shifts, 8 (Q4_1) float operations. With
-// 8 rows the float accumulators spill and that costs nothing: the weights are passed over
-// fewer times.
+// Port count per 32 k and row: 16 dot products for a coarse block, 32 and 2 shifts for a
+// fine one; 8 (Q4_1) float operations. With 8 rows the float accumulators spill and that
+// costs nothing: the weights are passed over fewer times.
 
 #pragma once
 
@@ -67,31 +67,42 @@ static inline void AddPlaneQ8_0(const uint8_t* w, const int8_t* codes,
   }
 }
 
-// dot = 256 * (dot of the high plane) + dot of the low plane, in the same accumulators:
-// the weights of a block are read twice, the second time from the first-level cache.
 template <WeightType kType, int kRows>
-static inline void BlockDots(const uint8_t* w, const int8_t* codes,
+static inline void AddPlane(const uint8_t* w, const int8_t* codes, Dots<kRows>& dots) {
+  if constexpr (kType == WeightType::kQ4_1) AddPlaneQ4_1<kRows>(w, codes, dots);
+  if constexpr (kType == WeightType::kQ8_0) AddPlaneQ8_0<kRows>(w, codes, dots);
+}
+
+// Fine: dot = 256 * (dot of the high plane) + dot of the low plane, in the same
+// accumulators; the weights of a block are read twice, the second time from the
+// first-level cache. Coarse: the dot of the high plane alone; its factor of 256 is the
+// caller's.
+template <WeightType kType, int kRows>
+static inline void BlockDots(const uint8_t* w, const int8_t* codes, bool fine,
                              const int32_t* code_sums, Dots<kRows>& dots) {
   constexpr int64_t kPlane = kTileBlockCodes / kCodePlanes;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    dots.half[0][r] = dots.half[1][r] = _mm512_setzero_si512();
+    __m512i start = _mm512_setzero_si512();
+    if constexpr (kType == WeightType::kQ8_0) {
+      // The weights are stored as q + 128 (unsigned).
+      if (!fine) start = _mm512_set1_epi32(-(code_sums[r] / 2));
+    }
+    dots.half[0][r] = dots.half[1][r] = start;
   }
-  if constexpr (kType == WeightType::kQ4_1) AddPlaneQ4_1<kRows>(w, codes, dots);
-  if constexpr (kType == WeightType::kQ8_0) AddPlaneQ8_0<kRows>(w, codes, dots);
+  AddPlane<kType, kRows>(w, codes, dots);
+  if (!fine) return;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     dots.half[0][r] = _mm512_slli_epi32(dots.half[0][r], 8);
     dots.half[1][r] = _mm512_slli_epi32(dots.half[1][r], 8);
     if constexpr (kType == WeightType::kQ8_0) {
-      // The weights are stored as q + 128 (unsigned).
       const __m512i excess = _mm512_set1_epi32(128 * code_sums[r]);
       dots.half[0][r] = _mm512_sub_epi32(dots.half[0][r], excess);
       dots.half[1][r] = _mm512_sub_epi32(dots.half[1][r], excess);
     }
   }
-  if constexpr (kType == WeightType::kQ4_1) AddPlaneQ4_1<kRows>(w, codes + kPlane, dots);
-  if constexpr (kType == WeightType::kQ8_0) AddPlaneQ8_0<kRows>(w, codes + kPlane, dots);
+  AddPlane<kType, kRows>(w, codes + kPlane, dots);
 }
 
 static inline Vec LoadHalves(const uint8_t* p) {
@@ -104,10 +115,14 @@ static inline void Q4_1Tile(const uint8_t* panel, int64_t blocks, const QuantRow
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * kQ4_1PanelBlockBytes;
     Dots<kRows> dots;
-    BlockDots<WeightType::kQ4_1, kRows>(w, x.codes + b * kTileBlockCodes, nullptr, dots);
+    const bool fine = x.fine[b] != 0;
+    BlockDots<WeightType::kQ4_1, kRows>(w, x.codes + b * kTileBlockCodes, fine, nullptr,
+                                        dots);
     const float* scales = x.scales + b * kTileRows;
     const float* sums = x.scaled_sums + b * kTileRows;
-    const Vec d[2] = {LoadHalves(w + 512), LoadHalves(w + 544)};
+    // dot * (256 * d) has the bits of (256 * dot) * d.
+    const Vec unit = Set(fine ? 1.0f : 256.0f);
+    const Vec d[2] = {Mul(LoadHalves(w + 512), unit), Mul(LoadHalves(w + 544), unit)};
     const Vec m[2] = {LoadHalves(w + 576), LoadHalves(w + 608)};
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -126,10 +141,12 @@ static inline void Q8_0Tile(const uint8_t* panel, int64_t blocks, const QuantRow
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * kQ8_0PanelBlockBytes;
     Dots<kRows> dots;
-    BlockDots<WeightType::kQ8_0, kRows>(w, x.codes + b * kTileBlockCodes,
+    const bool fine = x.fine[b] != 0;
+    BlockDots<WeightType::kQ8_0, kRows>(w, x.codes + b * kTileBlockCodes, fine,
                                         x.code_sums + b * kTileRows, dots);
     const float* scales = x.scales + b * kTileRows;
-    const Vec d[2] = {LoadHalves(w + 1024), LoadHalves(w + 1056)};
+    const Vec unit = Set(fine ? 1.0f : 256.0f);
+    const Vec d[2] = {Mul(LoadHalves(w + 1024), unit), Mul(LoadHalves(w + 1056), unit)};
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       for (int half = 0; half < 2; ++half) {

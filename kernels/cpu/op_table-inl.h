@@ -29,6 +29,10 @@ const CpuOps kOps = {
     .attend_f16 = Attend<uint16_t>,
     .attend_f32 = Attend<float>,
     .merge_partials = MergePartials,
+    .block_max = BlockMax,
+    .at_least = AtLeastRow,
+    .sample_weights = SampleWeights,
+    .exp_sum = ExpSum,
 };
 
 }  // namespace RENGA_ISA

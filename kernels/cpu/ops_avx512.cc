@@ -13,4 +13,6 @@
 //
 #include "kernels/cpu/attention-inl.h"
 //
+#include "kernels/cpu/sample_rows-inl.h"
+//
 #include "kernels/cpu/op_table-inl.h"

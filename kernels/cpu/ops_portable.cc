@@ -168,30 +168,52 @@ int32_t RoundCode(float value) {
   return low == -128 ? code + 1 : code;
 }
 
-void QuantiseBlock(const float* x, int32_t (&codes)[kBlockValues], float& scale) {
+float BlockMax(const float* x) {
   uint32_t largest = 0;  // Bits of max|x|: ordered like the values, NaN above all.
   for (int64_t i = 0; i < kBlockValues; ++i) {
     const uint32_t magnitude = FloatBits(x[i]) & 0x7FFFFFFFu;
     if (magnitude > largest) largest = magnitude;
   }
-  const float max_abs = BitsFloat(largest);
-  const bool finite = largest < 0x7F800000u;
+  return BitsFloat(largest);
+}
+
+void QuantiseBlock(const float* x, bool coarse, int32_t (&codes)[kBlockValues],
+                   float& scale) {
+  const float max_abs = BlockMax(x);
+  const bool finite = FloatBits(max_abs) < 0x7F800000u;
   const bool zero = finite && max_abs < 1e-30f;
   scale = zero ? 0.0f : finite ? max_abs / kLargestCode : BitsFloat(0x7FC00000u);
-  const float inverse = kLargestCode / max_abs;
+  const float inverse = (coarse ? kLargestPlane : kLargestCode) / max_abs;
   for (int64_t i = 0; i < kBlockValues; ++i) {
     codes[i] = finite && !zero ? RoundCode(x[i] * inverse) : 0;
+    if (coarse) codes[i] *= 256;
   }
 }
 
-void QuantiseRow(const float* x, int64_t n, int64_t row, const QuantRows& out) {
+float CoarseLimit(const float* x, int64_t blocks, float coarse) {
+  if (!(coarse > 0.0f)) return 0.0f;
+  float sum = 0.0f;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float max_abs = BlockMax(x + b * kBlockValues);
+    sum = sum + max_abs * max_abs;
+  }
+  return coarse * (sum / static_cast<float>(blocks));
+}
+
+void QuantiseRow(const float* x, int64_t n, float coarse, int64_t row,
+                 const QuantRows& out) {
   const int64_t blocks = n / kBlockValues;
   const QuantRows tile = TileOf(out, n, row / kTileRows);
   const int64_t r = row % kTileRows;
+  const float limit = CoarseLimit(x, blocks, coarse);
   for (int64_t b = 0; b < blocks; ++b) {
+    const float max_abs = BlockMax(x + b * kBlockValues);
+    const bool is_coarse = max_abs * max_abs < limit;
+    const bool fine_before = r > 0 && tile.fine[b] != 0;
+    tile.fine[b] = fine_before || !is_coarse;
     int32_t codes[kBlockValues];
     float scale;
-    QuantiseBlock(x + b * kBlockValues, codes, scale);
+    QuantiseBlock(x + b * kBlockValues, is_coarse, codes, scale);
     int32_t sum = 0;
     for (int64_t k = 0; k < kBlockValues; ++k) {
       const int32_t high = (codes[k] + 128) >> 8;
@@ -371,6 +393,82 @@ void MergePartials(const float* partials, int64_t count, int64_t head_dim, float
   WriteOutput(total, head_dim, out);
 }
 
+// ---- Sampling ----------------------------------------------------------------------
+
+constexpr float kInfinity = __builtin_inff();
+
+float BlockMax(const float* x, int64_t n, float* maxima) {
+  bool bad = false;
+  float largest = -kInfinity;
+  for (int64_t first = 0; first < n; first += kMaxBlock) {
+    float max = -kInfinity;
+    for (int64_t i = first; i < first + kMaxBlock && i < n; ++i) {
+      bad |= !(x[i] < kInfinity);
+      max = x[i] > max ? x[i] : max;
+    }
+    largest = max > largest ? max : largest;
+    maxima[first / kMaxBlock] = max + 0.0f;  // Never -0.
+  }
+  return bad ? __builtin_nanf("") : largest + 0.0f;
+}
+
+int64_t AtLeastRow(const AtLeastArgs& args) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < args.n; ++i) {
+    if (!(args.x[i] >= args.threshold)) continue;
+    args.ids[count] = static_cast<int32_t>(i);
+    args.values[count++] = args.x[i];
+  }
+  return count;
+}
+
+// exp2(x) for x <= 0. The clamp works on the bits: a comparison of floats keeps GCC from
+// vectorising the loops over the vocabulary (3 times slower).
+float PlainExp2(float x) {
+  const int32_t magnitude = static_cast<int32_t>(FloatBits(x) & 0x7FFFFFFFu);
+  const int32_t limit = 0x42FE0000;  // 127.0f
+  const int32_t limited = magnitude < limit ? magnitude : limit;
+  const float clamped = BitsFloat(static_cast<uint32_t>(limited) | 0x80000000u);
+  const float shifted = clamped + kRoundMagic;
+  const float f = clamped - (shifted - kRoundMagic);
+  float p = kExp2C6;
+  p = p * f + kExp2C5;
+  p = p * f + kExp2C4;
+  p = p * f + kExp2C3;
+  p = p * f + kExp2C2;
+  p = p * f + kExp2C1;
+  p = p * f + kExp2C0;
+  return p * BitsFloat((FloatBits(shifted) + 127u) << 23);
+}
+
+uint64_t SampleWeights(const float* x, int64_t n, float max, float scale,
+                       uint32_t* weights) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float e = PlainExp2((x[i] - max) * scale);
+    weights[i] = static_cast<uint32_t>(static_cast<int32_t>(e * kSampleWeightOne + 0.5f));
+  }
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += weights[i];
+  return sum;
+}
+
+double ExpSum(const float* x, int64_t n, float max) {
+  double lanes[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int64_t lane = 0; lane < 16; ++lane) {
+      lanes[lane] += static_cast<double>(PlainExp2((x[i + lane] - max) * kLog2E));
+    }
+  }
+  for (int64_t lane = 0; i < n; ++i, ++lane) {
+    lanes[lane] += static_cast<double>(PlainExp2((x[i] - max) * kLog2E));
+  }
+  for (int half = 8; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
 }  // namespace
 
 extern const CpuOps kOps;
@@ -389,6 +487,10 @@ const CpuOps kOps = {
     .attend_f16 = Attend<F16>,
     .attend_f32 = Attend<F32>,
     .merge_partials = MergePartials,
+    .block_max = BlockMax,
+    .at_least = AtLeastRow,
+    .sample_weights = SampleWeights,
+    .exp_sum = ExpSum,
 };
 
 }  // namespace portable

@@ -33,30 +33,62 @@ static void RmsNorm(const float* x, const float* weight, int64_t n, float eps,
   }
 }
 
-// 32 values at x -> 32 codes, the high plane first; returns their sum.
-static inline int32_t QuantiseBlock(const float* x, int8_t* codes, float& scale) {
-  const Vec a = Load(x);
-  const Vec b = Load(x + 16);
-  const uint32_t largest = LargestMagnitude(a, b);
-  const float max_abs = BitsFloat(largest);
-  const bool finite = largest < 0x7F800000u;
-  if (finite && max_abs >= 1e-30f) {
-    scale = max_abs / kLargestCode;
-    return RoundCodes(a, b, kLargestCode / max_abs, codes);
+// What a block's codes are made of, and what they are.
+struct BlockCodes {
+  float max_abs;
+  bool coarse;
+  float scale;
+  int32_t sum;
+  alignas(32) int8_t codes[kCodePlanes * kBlockValues];  // The high plane first.
+};
+
+static inline void QuantiseBlock(const float* x, BlockCodes& block) {
+  const bool finite = block.max_abs < BitsFloat(0x7F800000u);  // Nor NaN.
+  if (finite && block.max_abs >= 1e-30f) {
+    block.scale = block.max_abs / kLargestCode;
+    const float largest = block.coarse ? kLargestPlane : kLargestCode;
+    block.sum =
+        block.coarse
+            ? RoundHighCodes(Load(x), Load(x + 16), largest / block.max_abs, block.codes)
+            : RoundCodes(Load(x), Load(x + 16), largest / block.max_abs, block.codes);
+    return;
   }
-  scale = finite ? 0.0f : BitsFloat(0x7FC00000u);
-  __builtin_memset(codes, 0, 64);
-  return 0;
+  block.scale = finite ? 0.0f : BitsFloat(0x7FC00000u);
+  block.sum = 0;
+  __builtin_memset(block.codes, 0, sizeof block.codes);
 }
 
-static void QuantiseRow(const float* x, int64_t n, int64_t row, const QuantRows& out) {
+static inline float BlockMax(const float* x) {
+  return BitsFloat(LargestMagnitude(Load(x), Load(x + 16)));
+}
+
+// Below it a block's max|x|^2 is coarse.
+static inline float CoarseLimit(const float* x, int64_t blocks, float coarse) {
+  if (!(coarse > 0.0f)) return 0.0f;
+  float sum = 0.0f;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float max_abs = BlockMax(x + b * kBlockValues);
+    sum = sum + max_abs * max_abs;
+  }
+  return coarse * (sum / static_cast<float>(blocks));
+}
+
+static void QuantiseRow(const float* x, int64_t n, float coarse, int64_t row,
+                        const QuantRows& out) {
   const int64_t blocks = n / kBlockValues;
   const QuantRows tile = TileOf(out, n, row / kTileRows);
   const int64_t r = row % kTileRows;
+  const float limit = CoarseLimit(x, blocks, coarse);
   for (int64_t b = 0; b < blocks; ++b) {
-    alignas(32) int8_t codes[kCodePlanes * kBlockValues];
-    float scale;
-    const int32_t sum = QuantiseBlock(x + b * kBlockValues, codes, scale);
+    BlockCodes block;
+    block.max_abs = BlockMax(x + b * kBlockValues);
+    block.coarse = block.max_abs * block.max_abs < limit;
+    QuantiseBlock(x + b * kBlockValues, block);
+    const int8_t* codes = block.codes;
+    const float scale = block.scale;
+    const int32_t sum = block.sum;
+    const bool fine_before = r > 0 && tile.fine[b] != 0;
+    tile.fine[b] = fine_before || !block.coarse;
     int8_t* target = tile.codes + b * kTileBlockCodes + r * 4;
     for (int64_t j = 0; j < 16; ++j) __builtin_memcpy(target + j * 32, codes + j * 4, 4);
     tile.scales[b * kTileRows + r] = scale;

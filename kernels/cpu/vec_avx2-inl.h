@@ -103,6 +103,10 @@ static inline __m256 PowerOfTwo(__m256 shifted) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
 }
 
+static inline Vec PowerOfTwo(Vec shifted) {
+  return {PowerOfTwo(shifted.lo), PowerOfTwo(shifted.hi)};
+}
+
 static inline Vec Exp2(Vec x) {
   const Vec lowest = Set(kExp2Lowest);
   const Vec highest = Set(kExp2Highest);
@@ -117,7 +121,7 @@ static inline Vec Exp2(Vec x) {
   p = Fma(p, f, Set(kExp2C2));
   p = Fma(p, f, Set(kExp2C1));
   p = Fma(p, f, Set(kExp2C0));
-  return Mul(p, {PowerOfTwo(shifted.lo), PowerOfTwo(shifted.hi)});
+  return Mul(p, PowerOfTwo(shifted));
 }
 
 static inline __m256i Magnitude(__m256 x) {
@@ -168,6 +172,91 @@ static inline int32_t RoundCodes(Vec a, Vec b, float inverse, int8_t* codes) {
   StorePlane(low, codes + 32);
   return SumLanes(sum);
 }
+
+// The same with a low plane of zeros: codes are multiples of 256.
+static inline int32_t RoundHighCodes(Vec a, Vec b, float inverse, int8_t* codes) {
+  const __m256 s = _mm256_set1_ps(inverse);
+  const __m256 x[4] = {a.lo, a.hi, b.lo, b.hi};
+  __m256i high[4];
+  __m256i sum = _mm256_setzero_si256();
+  for (int i = 0; i < 4; ++i) {
+    high[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], s));
+    sum = _mm256_add_epi32(sum, high[i]);
+  }
+  StorePlane(high, codes);
+  __builtin_memset(codes + 32, 0, 32);
+  return 256 * SumLanes(sum);
+}
+
+// ---- For sampling: see vec_avx512-inl.h --------------------------------------------
+
+static inline uint32_t LaneBits(__m256 low, __m256 high) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(low)) |
+         static_cast<uint32_t>(_mm256_movemask_ps(high)) << 8;
+}
+static inline uint32_t AtLeast(Vec a, Vec b) {
+  return LaneBits(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ),
+                  _mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ));
+}
+static inline uint32_t NotBelow(Vec a, Vec b) {
+  return LaneBits(_mm256_cmp_ps(a.lo, b.lo, _CMP_NLT_UQ),
+                  _mm256_cmp_ps(a.hi, b.hi, _CMP_NLT_UQ));
+}
+
+static inline int64_t StoreChosen(uint32_t lanes, Vec v, int32_t first, float* values,
+                                  int32_t* ids) {
+  alignas(32) float lane_values[16];
+  _mm256_store_ps(lane_values, v.lo);
+  _mm256_store_ps(lane_values + 8, v.hi);
+  int64_t n = 0;
+  for (; lanes != 0; lanes &= lanes - 1) {
+    const int lane = __builtin_ctz(lanes);
+    values[n] = lane_values[lane];
+    ids[n++] = first + lane;
+  }
+  return n;
+}
+
+static inline void StoreIntegers(uint32_t* p, Vec v, int64_t n) {
+  _mm256_maskstore_epi32(reinterpret_cast<int*>(p), FirstLanes8(n),
+                         _mm256_cvttps_epi32(v.lo));
+  _mm256_maskstore_epi32(reinterpret_cast<int*>(p) + 8, FirstLanes8(n - 8),
+                         _mm256_cvttps_epi32(v.hi));
+}
+
+struct IntegerSum {
+  __m256i sum = _mm256_setzero_si256();
+  void AddHalf(__m256 half) {
+    const __m256i x = _mm256_cvttps_epi32(half);
+    const __m256i low = _mm256_and_si256(x, _mm256_set1_epi64x(0xFFFFFFFF));
+    sum = _mm256_add_epi64(sum, _mm256_add_epi64(low, _mm256_srli_epi64(x, 32)));
+  }
+  void Add(Vec v) {
+    AddHalf(v.lo);
+    AddHalf(v.hi);
+  }
+  uint64_t Total() const {
+    alignas(32) uint64_t lanes[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sum);
+    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+  }
+};
+
+struct DoubleSum {
+  __m256d sums[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(),
+                     _mm256_setzero_pd()};
+  void Add(Vec v) {
+    const __m128 quarters[4] = {
+        _mm256_castps256_ps128(v.lo), _mm256_extractf128_ps(v.lo, 1),
+        _mm256_castps256_ps128(v.hi), _mm256_extractf128_ps(v.hi, 1)};
+    for (int i = 0; i < 4; ++i) {
+      sums[i] = _mm256_add_pd(sums[i], _mm256_cvtps_pd(quarters[i]));
+    }
+  }
+  void Store(double (&lanes)[16]) const {
+    for (int i = 0; i < 4; ++i) _mm256_storeu_pd(lanes + i * 4, sums[i]);
+  }
+};
 
 }  // namespace RENGA_ISA
 }  // namespace renga

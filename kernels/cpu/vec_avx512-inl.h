@@ -71,6 +71,13 @@ static inline float FoldMax(Vec v) {
   return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
+// 2^n for the n that was rounded into `shifted` (exp2-inl.h).
+static inline Vec PowerOfTwo(Vec shifted) {
+  const __m512i n =
+      _mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
+}
+
 static inline Vec Exp2(Vec x) {
   x = _mm512_max_ps(_mm512_set1_ps(kExp2Lowest), x);
   x = _mm512_min_ps(_mm512_set1_ps(kExp2Highest), x);
@@ -83,9 +90,7 @@ static inline Vec Exp2(Vec x) {
   p = Fma(p, f, Set(kExp2C2));
   p = Fma(p, f, Set(kExp2C1));
   p = Fma(p, f, Set(kExp2C0));
-  const __m512i n =
-      _mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127));
-  return Mul(p, _mm512_castsi512_ps(_mm512_slli_epi32(n, 23)));
+  return Mul(p, PowerOfTwo(shifted));
 }
 
 // Bits of the largest |x| of 32 values; a NaN is above all.
@@ -116,6 +121,73 @@ static inline int32_t RoundCodes(Vec a, Vec b, float inverse, int8_t* codes) {
   const __m512i ib = RoundCodes(b, inverse, codes + 16);
   return _mm512_reduce_add_epi32(_mm512_add_epi32(ia, ib));
 }
+
+// The same with a low plane of zeros: codes are multiples of 256.
+static inline __m512i RoundHighCodes(Vec x, float inverse, int8_t* high) {
+  const __m512i code = _mm512_cvtps_epi32(Mul(x, Set(inverse)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(code));
+  return code;
+}
+static inline int32_t RoundHighCodes(Vec a, Vec b, float inverse, int8_t* codes) {
+  const __m512i ia = RoundHighCodes(a, inverse, codes);
+  const __m512i ib = RoundHighCodes(b, inverse, codes + 16);
+  __builtin_memset(codes + 32, 0, 32);
+  return 256 * _mm512_reduce_add_epi32(_mm512_add_epi32(ia, ib));
+}
+
+// ---- For sampling ------------------------------------------------------------------
+
+// One bit per lane.
+static inline uint32_t AtLeast(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+}
+// Also where one of them is a NaN.
+static inline uint32_t NotBelow(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
+}
+
+// Writes the chosen lanes of v, and first + lane beside them, and returns how many; up to
+// 16 places behind them may be overwritten.
+static inline int64_t StoreChosen(uint32_t lanes, Vec v, int32_t first, float* values,
+                                  int32_t* ids) {
+  const __m512i lane =
+      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 mask = static_cast<__mmask16>(lanes);
+  _mm512_storeu_ps(values, _mm512_maskz_compress_ps(mask, v));
+  _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(
+                               mask, _mm512_add_epi32(lane, _mm512_set1_epi32(first))));
+  return __builtin_popcount(lanes);
+}
+
+// The floats of v, not negative, cut to integers.
+static inline void StoreIntegers(uint32_t* p, Vec v, int64_t n) {
+  _mm512_mask_storeu_epi32(p, FirstLanes(n), _mm512_cvttps_epi32(v));
+}
+
+// Exact sum of the same integers over many vectors.
+struct IntegerSum {
+  __m512i sum = _mm512_setzero_si512();
+  void Add(Vec v) {
+    const __m512i x = _mm512_cvttps_epi32(v);
+    const __m512i low = _mm512_and_si512(x, _mm512_set1_epi64(0xFFFFFFFF));
+    sum = _mm512_add_epi64(sum, _mm512_add_epi64(low, _mm512_srli_epi64(x, 32)));
+  }
+  uint64_t Total() const { return static_cast<uint64_t>(_mm512_reduce_add_epi64(sum)); }
+};
+
+// 16 sums in double precision, lane by lane.
+struct DoubleSum {
+  __m512d low = _mm512_setzero_pd();   // Lanes 0 to 7.
+  __m512d high = _mm512_setzero_pd();  // Lanes 8 to 15.
+  void Add(Vec v) {
+    low = _mm512_add_pd(low, _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+    high = _mm512_add_pd(high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+  }
+  void Store(double (&lanes)[16]) const {
+    _mm512_storeu_pd(lanes, low);
+    _mm512_storeu_pd(lanes + 8, high);
+  }
+};
 
 }  // namespace RENGA_ISA
 }  // namespace renga

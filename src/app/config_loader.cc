@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "app/config_schema.h"
 #include "base/status_macros.h"
@@ -127,6 +128,35 @@ bool HasOurSection(std::string_view name) {
       });
 }
 
+// Letters to change, add or leave out (Levenshtein) to get from `a` to `b`.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({change, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The setting that `name` means if two letters are wrong at most; empty: none.
+std::string MistypedSetting(std::string_view name) {
+  constexpr size_t kMaxWrong = 2;
+  for (const ConfigField& field : ConfigSchema()) {
+    std::string own = EnvironmentName(field);
+    // Long foreign names are none of ours, and would take long to compare.
+    if (name.size() > own.size() + kMaxWrong) continue;
+    if (Distance(name, own) <= kMaxWrong) return own;
+  }
+  return "";
+}
+
+// A wrong name must not start a server with a default in place of what was meant; but
+// variables of others that only begin alike may stand there.
 Status ReadVariable(const std::string& variable, LoadedConfig& loaded) {
   const size_t equals = variable.find('=');
   if (!variable.starts_with("RENGA_") || equals == std::string::npos) return OkStatus();
@@ -138,8 +168,10 @@ Status ReadVariable(const std::string& variable, LoadedConfig& loaded) {
     return set.ok() ? set : At(set, "in the environment, " + name);
   }
   if (BelongsToOthers(name)) return OkStatus();
-  if (HasOurSection(name)) {
-    return InvalidArgument(name, "there is no such setting (in the environment)");
+  const std::string meant = MistypedSetting(name);
+  if (HasOurSection(name) || !meant.empty()) {
+    return InvalidArgument(name, "there is no such setting (in the environment)" +
+                                     (meant.empty() ? "" : "; is it " + meant + '?'));
   }
   loaded.warnings.push_back(name + " in the environment is not a setting");
   return OkStatus();

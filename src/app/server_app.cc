@@ -1,30 +1,26 @@
 #include "app/server_app.h"
 
-#include <algorithm>
 #include <atomic>
-#include <limits>
-#include <optional>
 #include <thread>
 #include <utility>
 
-#include "app/model_name.h"
+#include "app/app_control.h"
+#include "app/loaded_model.h"
+#include "app/memory_check.h"
 #include "app/warm_up.h"
-#include "backend/cpu_backend.h"
 #include "base/log.h"
+#include "base/memory_ledger.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/system_clock.h"
 #include "batching/engine_snapshot.h"
 #include "batching/wait_queue.h"
 #include "engine/engine.h"
-#include "formats/gguf_file.h"
 #include "gateway/admin_listener.h"
 #include "metrics/server_metrics.h"
-#include "model/model_config.h"
-#include "model/transformer.h"
 #include "service/generation_service.h"
-#include "text/chat_template.h"
-#include "text/load_tokenizer.h"
+#include "transport/admin_server.h"
+#include "transport/api_keys.h"
 #include "transport/grpc_server.h"
 
 namespace renga {
@@ -41,43 +37,29 @@ int64_t MillisecondsSince(TimePoint begin) {
       .count();
 }
 
-KvGeometry GeometryOf(const GraphShape& graph, const KvSettings& settings) {
-  return {.layers = graph.layers,
-          .kv_heads = graph.kv_heads,
-          .head_dim = graph.head_dim,
-          .dtype = settings.dtype == "f32" ? KvDtype::kF32 : KvDtype::kF16};
+double SecondsSince(TimePoint begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Pages that fit `pool_bytes`; at least one must.
-StatusOr<int64_t> PagesOf(const KvGeometry& geometry, int64_t pool_bytes) {
-  const int64_t value_bytes = geometry.dtype == KvDtype::kF32 ? 4 : 2;
-  const int64_t page_bytes = int64_t{2} * geometry.layers * geometry.kv_heads *
-                             geometry.head_dim * kPageTokens * value_bytes;
-  const int64_t pages =
-      std::min<int64_t>(pool_bytes / page_bytes, std::numeric_limits<PageId>::max());
-  if (pages >= 1) return pages;
-  return InvalidArgument("kv.pool_bytes",
-                         "is " + std::to_string(pool_bytes) +
-                             "; one page of 64 tokens of this model takes " +
-                             std::to_string(page_bytes));
-}
+Duration Milliseconds(int32_t count) { return std::chrono::milliseconds(count); }
 
 }  // namespace
-
-StatusOr<std::unique_ptr<Backend>> MakeDefaultBackend(const DeviceSettings& settings) {
-  return MakeCpuBackend({.isa = settings.isa, .threads = settings.threads});
-}
 
 struct ServerApp::Impl {
   Impl(const Config& c, BackendFactory f) : config(c), factory(std::move(f)) {}
   ~Impl() { StopAll(); }
 
   Status Listen();
-  Status OpenModel();
   Status LoadModel();
   Status StartEngine();
-  ModelInfo DescribeModel() const;
+  EngineOptions EngineSettings() const;
+  GenerationOptions ServiceSettings() const;
+  WaitQueue::Limits QueueLimits() const;
+  Status Warm();
+  void StartMemoryCheck();
+  void Open();
   bool StopRequested() RENGA_EXCLUDES(mutex);
+  void RequestStop() RENGA_EXCLUDES(mutex);
   bool Ready() const;
   void ShowHealth();
   // Waits for the next look at health; false once it is time to end.
@@ -90,21 +72,16 @@ struct ServerApp::Impl {
   const SystemClock clock;
   const TimePoint begin = std::chrono::steady_clock::now();
 
-  std::unique_ptr<GgufFile> file;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<ChatTemplate> chat_template;
-  std::string no_template_reason;
-  std::unique_ptr<Backend> backend;
   std::unique_ptr<ServerMetrics> metrics;
-  std::unique_ptr<Transformer> transformer;
-  std::string model_name;
-  int64_t context = 0;
-  int64_t pages = 0;
+  std::unique_ptr<LoadedModel> model;
   std::unique_ptr<WaitQueue> queue;
   SnapshotBoard board;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<GenerationServiceImpl> service;
+  std::unique_ptr<MemoryCheck> memory;
+  std::unique_ptr<AppControl> control;
   std::unique_ptr<GrpcServer> grpc;
+  std::unique_ptr<AdminServer> admin_grpc;
   std::unique_ptr<AdminListener> admin;
   std::thread engine_thread;
 
@@ -121,7 +98,13 @@ struct ServerApp::Impl {
 // ---- Start ---------------------------------------------------------------------------
 
 Status ServerApp::Impl::Listen() {
-  RENGA_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(config.grpc));
+  std::shared_ptr<const ApiKeys> keys;
+  if (!config.auth.keys_file.empty()) {
+    RENGA_ASSIGN_OR_RETURN(keys, ApiKeys::Load(config.auth.keys_file));
+  }
+  RENGA_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(config.grpc, keys));
+  RENGA_ASSIGN_OR_RETURN(admin_grpc,
+                         AdminServer::Listen(config.admin.grpc_address, keys));
   const auto exposition = [this] {
     const ServerMetrics* shown = shown_metrics;
     return shown == nullptr ? std::string() : shown->Serialize();
@@ -131,102 +114,65 @@ Status ServerApp::Impl::Listen() {
       AdminListener::Start(config.admin.address,
                            {.metrics = exposition, .ready = [this] { return Ready(); }}));
   LogInfo("listening", {{"grpc", std::string_view(grpc->address())},
-                        {"admin", std::string_view(admin->address())}});
-  return OkStatus();
-}
-
-Status ServerApp::Impl::OpenModel() {
-  StatusOr<std::unique_ptr<GgufFile>> opened = GgufFile::Open(config.model.path);
-  if (!opened.ok()) {
-    // For the operator alone, so with the whole path and the setting's name.
-    const Status& why = opened.status();
-    return Status(why.code(), config.model.path + ": " + why.message())
-        .WithField("model.path");
-  }
-  file = *std::move(opened);
-  RENGA_ASSIGN_OR_RETURN(tokenizer, LoadTokenizer(*file));
-  no_template_reason = "the model file has none";
-  StatusOr<std::unique_ptr<ChatTemplate>> parsed = LoadChatTemplate(*file);
-  if (parsed.ok()) {
-    chat_template = *std::move(parsed);
-  } else {
-    // The model can still complete text; the reason is the operator's to read.
-    no_template_reason = "the one of the model file does not parse";
-    LogWarn("chat_template_refused", {{"reason", parsed.status().ToString()}});
-  }
+                        {"admin", std::string_view(admin->address())},
+                        {"admin_grpc", std::string_view(admin_grpc->address())},
+                        {"keys", keys == nullptr ? "off" : "on"}});
   return OkStatus();
 }
 
 Status ServerApp::Impl::LoadModel() {
-  RENGA_ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(*file));
-  if (config.model.context > model.context_length) {
-    return InvalidArgument("model.context", "is " + std::to_string(config.model.context) +
-                                                "; the model was made for " +
-                                                std::to_string(model.context_length));
-  }
-  context = config.model.context > 0 ? config.model.context : model.context_length;
-  if (context < 2) {
-    return InvalidArgument(
-        "model.context",
-        "is " + std::to_string(context) + "; a prompt and an answer need 2 at least");
-  }
-  const KvGeometry geometry = GeometryOf(model.graph, config.kv);
-  RENGA_ASSIGN_OR_RETURN(pages, PagesOf(geometry, config.kv.pool_bytes));
-  model_name = ServedModelName(config.model, model.name);
-
-  RENGA_ASSIGN_OR_RETURN(backend, factory(config.device));
-  metrics = std::make_unique<ServerMetrics>(model_name, backend->info().name);
+  RENGA_ASSIGN_OR_RETURN(model, LoadedModel::Open(config));
+  RENGA_RETURN_IF_ERROR(model->MakeDevice(factory));
+  const BackendInfo device = model->backend().info();
+  metrics = std::make_unique<ServerMetrics>(model->name(), device.name);
   shown_metrics = metrics.get();
-  const BackendLimits limits =
-      EngineBackendLimits({.scheduler = config.scheduler, .pages = pages});
-  RENGA_ASSIGN_OR_RETURN(transformer, Transformer::Load(*file, *backend, limits));
-  RENGA_RETURN_IF_ERROR(backend->CreateKvPool(geometry, pages));
-  file->ReleasePages();
-  metrics->model_load.Set(static_cast<double>(MillisecondsSince(begin)) / 1000.0);
-  LogInfo("model_loaded", {{"model", std::string_view(model_name)},
-                           {"architecture", std::string_view(model.architecture)},
-                           {"context", context},
-                           {"backend", std::string_view(backend->info().name)},
-                           {"threads", backend->info().threads},
-                           {"kv_pages", pages},
-                           {"ms", MillisecondsSince(begin)}});
+  RENGA_RETURN_IF_ERROR(model->LoadWeights(EngineBackendLimits(EngineSettings())));
+  metrics->model_load.Set(SecondsSince(begin));
+  metrics->SetKvPageBytes(model->backend().page_bytes());
+  LogInfo("model_loaded",
+          {{"model", std::string_view(model->name())},
+           {"architecture", std::string_view(model->config().architecture)},
+           {"context", model->context()},
+           {"backend", std::string_view(device.name)},
+           {"threads", device.threads},
+           {"kv_pages", model->pages()},
+           {"ms", MillisecondsSince(begin)}});
   return OkStatus();
 }
 
-ModelInfo ServerApp::Impl::DescribeModel() const {
-  const std::span<const TokenId> ends = tokenizer->end_token_ids();
-  return {.name = model_name,
-          .architecture = transformer->config().architecture,
-          .context_length = context,
-          .vocab_size = tokenizer->vocab_size(),
-          .has_chat_template = chat_template != nullptr,
-          .backend = backend->info().name,
-          .numerics_id = backend->info().numerics_id,
-          .end_token_ids = {ends.begin(), ends.end()},
-          .bos_token_id = tokenizer->bos_token_id()};
+EngineOptions ServerApp::Impl::EngineSettings() const {
+  return {.scheduler = config.scheduler,
+          .pages = model->pages(),
+          .prefix_cache = config.kv.prefix_cache};
+}
+
+GenerationOptions ServerApp::Impl::ServiceSettings() const {
+  const SchedulerSettings& scheduler = config.scheduler;
+  return {.kv_pages = model->pages(),
+          .stall = Milliseconds(config.health.stall_ms),
+          .pool = {.max_jobs = scheduler.max_queue_requests},
+          .queue = QueueLimits(),
+          .max_sequences = scheduler.max_sequences,
+          // The other policies do not wait for company.
+          .window = Milliseconds(scheduler.policy == "window" ? scheduler.window_ms : 0),
+          .first_token_limit = Milliseconds(scheduler.first_token_limit_ms),
+          .prefix_cache = config.kv.prefix_cache};
+}
+
+WaitQueue::Limits ServerApp::Impl::QueueLimits() const {
+  return {.max_requests = config.scheduler.max_queue_requests,
+          .max_tokens = config.scheduler.max_queue_tokens};
 }
 
 Status ServerApp::Impl::StartEngine() {
-  if (tokenizer->vocab_size() != transformer->config().graph.vocab) {
-    return InvalidArgument("tokenizer.ggml.tokens",
-                           "has " + std::to_string(tokenizer->vocab_size()) +
-                               " entries; the model has " +
-                               std::to_string(transformer->config().graph.vocab));
-  }
-  queue = std::make_unique<WaitQueue>(
-      WaitQueue::Limits{.max_requests = config.scheduler.max_queue_requests,
-                        .max_tokens = config.scheduler.max_queue_tokens});
-  engine = std::make_unique<Engine>(
-      EngineOptions{.scheduler = config.scheduler, .pages = pages}, *transformer, *queue,
-      board, *metrics, clock);
+  queue = std::make_unique<WaitQueue>(QueueLimits());
+  engine = std::make_unique<Engine>(EngineSettings(), model->transformer(), *queue, board,
+                                    *metrics, clock);
   service = std::make_unique<GenerationServiceImpl>(
-      GenerationOptions{.kv_pages = pages,
-                        .stall = std::chrono::milliseconds(config.health.stall_ms),
-                        .pool = {.max_jobs = config.scheduler.max_queue_requests}},
-      DescribeModel(),
-      GenerationParts{.tokenizer = *tokenizer,
-                      .chat_template = chat_template.get(),
-                      .no_template_reason = no_template_reason,
+      ServiceSettings(), model->Describe(),
+      GenerationParts{.tokenizer = model->tokenizer(),
+                      .chat_template = model->chat_template(),
+                      .no_template_reason = model->no_template_reason(),
                       .queue = *queue,
                       .board = board,
                       .metrics = *metrics,
@@ -240,9 +186,40 @@ Status ServerApp::Impl::StartEngine() {
   return OkStatus();
 }
 
-bool ServerApp::Impl::StopRequested() {
-  MutexLock lock(mutex);
-  return stop;
+Status ServerApp::Impl::Warm() {
+  const TimePoint warm_begin = std::chrono::steady_clock::now();
+  RENGA_RETURN_IF_ERROR(
+      WarmUp(*service, model->pages(), [this] { return StopRequested(); }));
+  metrics->warm_up.Set(SecondsSince(warm_begin));
+  return OkStatus();
+}
+
+// After the warm-up: what that touched for the first time is no growth.
+void ServerApp::Impl::StartMemoryCheck() {
+  memory = std::make_unique<MemoryCheck>(
+      MemoryCheck::Parts{.ledger = MemoryLedger::Process(),
+                         .board = board,
+                         .metrics = *metrics,
+                         .clock = clock,
+                         .kv_page_bytes = model->backend().page_bytes()});
+  const Duration interval = Milliseconds(config.memory.check_interval_ms);
+  if (interval > Duration::zero()) {
+    memory->Start(interval);
+  } else {
+    memory->Look();  // Once, so that the gauges say what there is.
+  }
+  control = std::make_unique<AppControl>(*memory, *queue, [this] { RequestStop(); });
+}
+
+// From here on a request is served.
+void ServerApp::Impl::Open() {
+  service->SetReady(true);
+  grpc->Serve(*service, *metrics);
+  admin_grpc->Serve(*control);
+  open_service = service.get();
+  ShowHealth();
+  LogInfo("ready",
+          {{"model", std::string_view(model->name())}, {"ms", MillisecondsSince(begin)}});
 }
 
 Status ServerApp::Start() {
@@ -250,24 +227,29 @@ Status ServerApp::Start() {
   if (impl.config.model.path.empty()) {
     return InvalidArgument("model.path", "is required: the GGUF file to serve");
   }
-  RENGA_RETURN_IF_ERROR(impl.Listen());
-  for (const auto step : {&Impl::OpenModel, &Impl::LoadModel, &Impl::StartEngine}) {
+  for (const auto step :
+       {&Impl::Listen, &Impl::LoadModel, &Impl::StartEngine, &Impl::Warm}) {
     if (impl.StopRequested()) return OkStatus();
     RENGA_RETURN_IF_ERROR((impl.*step)());
   }
-  RENGA_RETURN_IF_ERROR(
-      WarmUp(*impl.service, impl.pages, [&impl] { return impl.StopRequested(); }));
   if (impl.StopRequested()) return OkStatus();
-  impl.service->SetReady(true);
-  impl.grpc->Serve(*impl.service);
-  impl.open_service = impl.service.get();
-  impl.ShowHealth();
-  LogInfo("ready", {{"model", std::string_view(impl.model_name)},
-                    {"ms", MillisecondsSince(impl.begin)}});
+  impl.StartMemoryCheck();
+  impl.Open();
   return OkStatus();
 }
 
 // ---- While it runs -------------------------------------------------------------------
+
+bool ServerApp::Impl::StopRequested() {
+  MutexLock lock(mutex);
+  return stop;
+}
+
+void ServerApp::Impl::RequestStop() {
+  MutexLock lock(mutex);
+  stop = true;
+  changed.NotifyAll();
+}
 
 bool ServerApp::Impl::Ready() const {
   GenerationServiceImpl* open = open_service;
@@ -300,11 +282,7 @@ Status ServerApp::Run() {
   return lost ? Unavailable("the engine has given up; see the log") : OkStatus();
 }
 
-void ServerApp::RequestStop() {
-  MutexLock lock(impl_->mutex);
-  impl_->stop = true;
-  impl_->changed.NotifyAll();
-}
+void ServerApp::RequestStop() { impl_->RequestStop(); }
 
 // ---- Stop ----------------------------------------------------------------------------
 
@@ -313,9 +291,8 @@ void ServerApp::Impl::Drain() {
   service->StartDrain();
   metrics->ready.Set(0.0);
   LogInfo("draining", {{"calls", grpc->active_calls()}});
-  const Duration limit =
-      StopRequested() ? Duration(std::chrono::milliseconds(config.drain.timeout_ms))
-                      : Duration(kLostEngineGrace);
+  const Duration limit = StopRequested() ? Milliseconds(config.drain.timeout_ms)
+                                         : Duration(kLostEngineGrace);
   if (!grpc->Drain(drain_begin + limit)) {
     LogWarn("drain_timeout", {{"calls", grpc->active_calls()}});
     engine->Stop(Unavailable("the server is shutting down"));
@@ -327,6 +304,8 @@ void ServerApp::Impl::Drain() {
 void ServerApp::Impl::StopAll() {
   open_service = nullptr;
   if (grpc != nullptr) grpc->Shutdown();
+  // While the engine runs: a call may wait for its answer.
+  if (admin_grpc != nullptr) admin_grpc->Shutdown();
   if (engine_thread.joinable()) {
     engine->Stop(Unavailable("the server is shutting down"));
     engine_thread.join();
@@ -344,6 +323,10 @@ std::string ServerApp::grpc_address() const {
 
 std::string ServerApp::admin_address() const {
   return impl_->admin == nullptr ? "" : impl_->admin->address();
+}
+
+std::string ServerApp::admin_grpc_address() const {
+  return impl_->admin_grpc == nullptr ? "" : impl_->admin_grpc->address();
 }
 
 bool ServerApp::Ready() const { return impl_->Ready(); }

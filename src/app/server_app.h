@@ -1,30 +1,26 @@
 // ServerApp: builds every part, in order; starts and stops them; the only place that
 // knows them all.
 //
-// Start: ports -> model file -> tokenizer, template -> device -> weights -> KV pool ->
-// engine thread -> warm-up -> ready. A port in use or a bad model is an error before any
-// expensive work. Run: keeps health up to date until it is told to stop, then drains:
-// running and queued requests finish (at most drain.timeout_ms), new ones are refused.
+// Start: keys -> ports -> model file -> tokenizer, template -> device -> weights -> KV
+// pool -> engine thread -> warm-up -> memory check -> ready. A port in use, a bad file of
+// keys or a bad model is an error before any expensive work. Run: keeps health up to date
+// until it is told to stop, then drains: running and queued requests finish (at most
+// drain.timeout_ms), new ones are refused.
 //
-// Thread safety: RequestStop and Ready from any thread, the rest from one thread.
+// Thread safety: RequestStop and Ready from any thread, the addresses too once the ports
+// are open, the rest from one thread.
 // Invariants: the engine thread runs until the transport has no call left.
 
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "renga/backend.h"
+#include "app/backend_factory.h"
 #include "renga/config.h"
 #include "renga/status.h"
 
 namespace renga {
-
-// Makes the device; the embedded default is the CPU.
-using BackendFactory =
-    std::function<StatusOr<std::unique_ptr<Backend>>(const DeviceSettings&)>;
-StatusOr<std::unique_ptr<Backend>> MakeDefaultBackend(const DeviceSettings& settings);
 
 class ServerApp {
  public:
@@ -42,6 +38,7 @@ class ServerApp {
   // The bound addresses, "127.0.0.1:50051"; after Start.
   std::string grpc_address() const;
   std::string admin_address() const;
+  std::string admin_grpc_address() const;
   bool Ready() const;
 
  private:

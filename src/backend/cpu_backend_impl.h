@@ -25,7 +25,9 @@ namespace renga {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const CpuOps& ops, int threads) : ops_(ops), pool_(threads) {}
+  // `coarse`: of CpuOps::quantise_row.
+  CpuBackend(const CpuOps& ops, int threads, float coarse)
+      : ops_(ops), coarse_(coarse), pool_(threads) {}
 
   BackendInfo info() const override;
 
@@ -80,7 +82,8 @@ class CpuBackend final : public Backend {
   Input NormRows(const PackedMatrix& w, const float* weight, int64_t rows,
                  const SourceRow& source_row);
   // `rows` rows of `cols` values as they are, and their codes if `w` wants.
-  Input CodeRows(const PackedMatrix& w, const float* x, int64_t rows);
+  Input CodeRows(const PackedMatrix& w, const float* x, int64_t rows,
+                 const QuantRows& codes);
   // Calls function(row) for all rows, 8 to a piece, so that a tile has one writer.
   template <class Function>
   void ForRows(int64_t rows, const Function& function);
@@ -96,12 +99,17 @@ class CpuBackend final : public Backend {
   void AttendOne(int32_t layer, const AttendItem& item);
   void MergeOne(const StepTables::Merge& merge);
   // The columns of one panel: gate, up, and their product, for all rows.
-  void GateUpPanel(const PackedMatrix& gate_up, const Input& in, bool code,
-                   int64_t panel);
+  void GateUpPanel(const PackedMatrix& gate_up, const Input& in, int64_t panel);
   void GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_t panel,
                   int64_t tile, float* gate, float* up);
 
+  std::span<const float> LogitRow(int32_t logit_row);  // [vocab], of the last Head.
+  SampleResult SampleOne(const SampleSpec& spec, int worker, std::span<TopLogprob> top);
+  // The token, or -1 where nothing can be drawn.
+  TokenId DrawOne(const SampleSpec& spec, int worker);
+
   const CpuOps& ops_;
+  const float coarse_;  // Of CpuOps::quantise_row.
   ThreadPool pool_;
   bool configured_ = false;
   GraphShape shape_;

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "backend/cpu_backend_impl.h"
+#include "backend/sample_spec.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/logprobs.h"
 
 namespace renga {
 
@@ -77,17 +79,17 @@ CpuBackend::Input CpuBackend::NormRows(const PackedMatrix& w, const float* weigh
     const float* x = workspace_.x().data() + source_row(row) * shape_.dim;
     float* out = workspace_.normed().data() + row * shape_.dim;
     ops_.rms_norm(x, weight, shape_.dim, shape_.norm_eps, out);
-    if (w.any_quantised()) ops_.quantise_row(out, shape_.dim, row, in.codes);
+    if (w.any_quantised()) ops_.quantise_row(out, shape_.dim, coarse_, row, in.codes);
   });
   return in;
 }
 
 CpuBackend::Input CpuBackend::CodeRows(const PackedMatrix& w, const float* x,
-                                       int64_t rows) {
-  const Input in{.x = x, .codes = workspace_.input_codes(), .rows = rows};
+                                       int64_t rows, const QuantRows& codes) {
+  const Input in{.x = x, .codes = codes, .rows = rows};
   if (!w.any_quantised()) return in;
   ForRows(rows, [&](int64_t row) {
-    ops_.quantise_row(x + row * w.cols(), w.cols(), row, in.codes);
+    ops_.quantise_row(x + row * w.cols(), w.cols(), coarse_, row, in.codes);
   });
   return in;
 }
@@ -262,7 +264,8 @@ Status CpuBackend::OutProjAdd(const LayerWeights& weights) {
   RENGA_ASSIGN_OR_RETURN(
       const PackedMatrix* w,
       FindMatrix(weights.attention_out, shape_.dim, q_width(), "attention_out"));
-  const Input in = CodeRows(*w, workspace_.attention().data(), step_->rows());
+  const Input in = CodeRows(*w, workspace_.attention().data(), step_->rows(),
+                            workspace_.input_codes());
   Multiply(*w, in, {.data = workspace_.x().data(), .stride = shape_.dim, .add = true});
   return OkStatus();
 }
@@ -281,11 +284,10 @@ Status CpuBackend::Mlp(const LayerWeights& weights) {
   }
   const int64_t rows = step_->rows();
   const Input in = NormRows(*gate_up, norm, rows, [](int64_t row) { return row; });
-  pool_.Run(gate_up->segments()[0].panels, [&](int64_t panel, int) {
-    GateUpPanel(*gate_up, in, down->any_quantised(), panel);
-  });
-  const Input act{
-      .x = workspace_.act().data(), .codes = workspace_.act_codes(), .rows = rows};
+  pool_.Run(gate_up->segments()[0].panels,
+            [&](int64_t panel, int) { GateUpPanel(*gate_up, in, panel); });
+  const Input act =
+      CodeRows(*down, workspace_.act().data(), rows, workspace_.act_codes());
   Multiply(*down, act,
            {.data = workspace_.x().data(), .stride = shape_.dim, .add = true});
   return OkStatus();
@@ -309,22 +311,18 @@ void CpuBackend::GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_
   }
 }
 
-void CpuBackend::GateUpPanel(const PackedMatrix& gate_up, const Input& in, bool code,
+void CpuBackend::GateUpPanel(const PackedMatrix& gate_up, const Input& in,
                              int64_t panel) {
-  // A panel's 32 columns are exactly one block of the codes that `down` reads.
   alignas(64) float gate[kTileRows * kPanelRows];
   alignas(64) float up[kTileRows * kPanelRows];
   const int64_t columns = std::min(kPanelRows, shape_.ffn - panel * kPanelRows);
   for (int64_t tile = 0; tile * kTileRows < in.rows; ++tile) {
     GateUpTile(gate_up, in, panel, tile, gate, up);
-    QuantRows block = TileOf(workspace_.act_codes(), shape_.ffn, tile);
-    block = TileOf(block, kBlockValues, panel);
     const int64_t rows = std::min(kTileRows, in.rows - tile * kTileRows);
     for (int64_t row = 0; row < rows; ++row) {
       float* out = workspace_.act().data() + (tile * kTileRows + row) * shape_.ffn +
                    panel * kPanelRows;
       ops_.swiglu(gate + row * kPanelRows, up + row * kPanelRows, columns, out);
-      if (code) ops_.quantise_row(out, kBlockValues, row, block);
     }
   }
 }
@@ -350,29 +348,75 @@ Status CpuBackend::Sample(std::span<const SampleSpec> specs,
   if (specs.size() != results.size()) {
     return InvalidArgument("results", "must have one place per spec");
   }
+  if (static_cast<int64_t>(specs.size()) > workspace_.max_specs()) {
+    return InvalidArgument("specs", std::to_string(specs.size()) +
+                                        " are more than the limits allow: " +
+                                        std::to_string(workspace_.max_specs()));
+  }
   for (const SampleSpec& spec : specs) {
-    if (spec.logit_row < 0 || spec.logit_row >= logit_rows_) {
-      return InvalidArgument(
-          "logit_row", std::to_string(spec.logit_row) + " is not one of this step's " +
-                           std::to_string(logit_rows_) + " logit rows");
-    }
+    RENGA_RETURN_IF_ERROR(CheckSampleSpec(spec, logit_rows_, shape_.vocab));
   }
   pool_.Run(static_cast<int64_t>(specs.size()), [&](int64_t i, int worker) {
-    const SampleSpec& spec = specs[static_cast<size_t>(i)];
-    const TokenId token = SampleToken(
-        {.logits = workspace_.logits().data() + int64_t{spec.logit_row} * shape_.vocab,
-         .vocab = shape_.vocab,
-         .temperature = spec.temperature,
-         .top_k = spec.top_k,
-         .top_p = spec.top_p,
-         .min_p = spec.min_p,
-         .seed = spec.seed,
-         .choice = spec.choice,
-         .token_index = spec.token_index},
-        workspace_.sample_scratch(worker));
-    results[static_cast<size_t>(i)] = {.token = token, .finite = token >= 0};
+    results[static_cast<size_t>(i)] =
+        SampleOne(specs[static_cast<size_t>(i)], worker, workspace_.top(i));
   });
   return OkStatus();
+}
+
+SampleResult CpuBackend::SampleOne(const SampleSpec& spec, int worker,
+                                   std::span<TopLogprob> top) {
+  const std::span<const float> logits = LogitRow(spec.logit_row);
+  SampleResult result{.token = spec.given >= 0 ? spec.given : DrawOne(spec, worker)};
+  result.finite = result.token >= 0;
+  if (!result.finite || (spec.given < 0 && spec.logprobs < 0)) return result;
+  ScoredToken best[kMaxTopLogprobs];
+  const LogprobResult logprobs = TokenLogprobs(ops_,
+                                               {.logits = logits.data(),
+                                                .vocab = shape_.vocab,
+                                                .token = result.token,
+                                                .top = std::max(spec.logprobs, 0),
+                                                .out = best},
+                                               workspace_.sample_scratch(worker));
+  result.finite = logprobs.finite;
+  if (spec.logprobs < 0) return result;
+  result.logprob = logprobs.logprob;
+  for (size_t i = 0; i < static_cast<size_t>(logprobs.top); ++i) {
+    top[i] = {.token = best[i].token, .logprob = best[i].logprob};
+  }
+  result.top = top.first(static_cast<size_t>(logprobs.top));
+  return result;
+}
+
+TokenId CpuBackend::DrawOne(const SampleSpec& spec, int worker) {
+  std::span<const float> logits = LogitRow(spec.logit_row);
+  const SampleScratch& scratch = workspace_.sample_scratch(worker);
+  if (EditsLogits(spec)) {
+    // What is edited may hide a value that is not finite.
+    const float max = ScanLogits(ops_, logits.data(), shape_.vocab, scratch);
+    if (std::isnan(max)) return -1;
+    const std::span<float> edited = workspace_.edited_logits(worker);
+    std::copy(logits.begin(), logits.end(), edited.begin());
+    EditLogits(spec, edited);
+    logits = edited;
+  }
+  return SampleToken(ops_,
+                     {.logits = logits.data(),
+                      .vocab = shape_.vocab,
+                      .temperature = spec.temperature,
+                      .top_k = spec.top_k,
+                      .typical_p = spec.typical_p,
+                      .top_p = spec.top_p,
+                      .min_p = spec.min_p,
+                      .seed = spec.seed,
+                      .choice = spec.choice,
+                      .token_index = spec.token_index},
+                     scratch);
+}
+
+std::span<const float> CpuBackend::LogitRow(int32_t logit_row) {
+  return workspace_.logits().subspan(
+      static_cast<size_t>(logit_row) * static_cast<size_t>(shape_.vocab),
+      static_cast<size_t>(shape_.vocab));
 }
 
 StatusOr<std::span<const float>> CpuBackend::Logits(int32_t logit_row) {
@@ -381,9 +425,7 @@ StatusOr<std::span<const float>> CpuBackend::Logits(int32_t logit_row) {
                                             " is not one of this step's " +
                                             std::to_string(logit_rows_) + " logit rows");
   }
-  return std::span<const float>(
-      workspace_.logits().data() + int64_t{logit_row} * shape_.vocab,
-      static_cast<size_t>(shape_.vocab));
+  return LogitRow(logit_row);
 }
 
 }  // namespace renga

@@ -29,7 +29,8 @@ StatusOr<KvPages> KvPages::Create(const KvGeometry& geometry, int64_t pages) {
   if (pages > std::numeric_limits<int64_t>::max() / pool.page_bytes_) {
     return InvalidArgument("kv.pool_bytes", "the pool's size overflows");
   }
-  pool.buffer_ = AlignedBuffer::Allocate(static_cast<size_t>(pages * pool.page_bytes_));
+  pool.buffer_ = AlignedBuffer::Allocate(static_cast<size_t>(pages * pool.page_bytes_),
+                                         MemoryPurpose::kKvPool);
   if (pool.buffer_.data() == nullptr) {
     return ResourceExhausted("no address space for a KV pool of " +
                              std::to_string(pages * pool.page_bytes_) + " bytes");

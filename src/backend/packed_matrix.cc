@@ -71,7 +71,8 @@ StatusOr<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> stacked) {
     (IsQuantised(segment.type) ? matrix.any_quantised_ : matrix.any_float_) = true;
     matrix.segments_.push_back(segment);
   }
-  matrix.data_ = AlignedBuffer::Allocate(static_cast<size_t>(bytes));
+  matrix.data_ =
+      AlignedBuffer::Allocate(static_cast<size_t>(bytes), MemoryPurpose::kWeights);
   if (matrix.data_.data() == nullptr) {
     return ResourceExhausted("no memory for a matrix of " + std::to_string(bytes) +
                              " bytes");

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kPartialBudgetFloats = int64_t{64} << 20;  // 256 MiB of address space.
 
 Status AllocateFloats(int64_t count, AlignedBuffer& buffer) {
-  buffer = AlignedBuffer::Allocate(static_cast<size_t>(std::max<int64_t>(count, 1)) * 4);
+  buffer = AlignedBuffer::Allocate(static_cast<size_t>(std::max<int64_t>(count, 1)) * 4,
+                                   MemoryPurpose::kActivations);
   if (buffer.data() != nullptr) return OkStatus();
   return ResourceExhausted("no memory for a buffer of " + std::to_string(count * 4) +
                            " bytes of the step");
@@ -32,11 +33,12 @@ StatusOr<QuantBuffer> QuantBuffer::Allocate(int64_t rows8, int64_t max_cols) {
   const int64_t codes = values * kCodePlanes;
   const int64_t scales = values / kBlockValues;
   QuantBuffer buffer;
-  RENGA_RETURN_IF_ERROR(AllocateFloats(codes / 4 + 3 * scales, buffer.memory_));
+  RENGA_RETURN_IF_ERROR(AllocateFloats(codes / 4 + 4 * scales, buffer.memory_));
   buffer.rows_.codes = buffer.memory_.As<int8_t>().data();
   buffer.rows_.scales = buffer.memory_.As<float>().data() + codes / 4;
   buffer.rows_.scaled_sums = buffer.rows_.scales + scales;
   buffer.rows_.code_sums = buffer.memory_.As<int32_t>().data() + codes / 4 + 2 * scales;
+  buffer.rows_.fine = buffer.memory_.As<uint8_t>().data() + codes + 12 * scales;
   return buffer;
 }
 
@@ -45,7 +47,7 @@ StatusOr<Workspace> Workspace::Allocate(const GraphShape& shape,
   Workspace workspace;
   RENGA_RETURN_IF_ERROR(workspace.AllocateRows(shape, limits));
   RENGA_RETURN_IF_ERROR(workspace.AllocatePartials(shape, limits));
-  RENGA_RETURN_IF_ERROR(workspace.AllocateSampling(shape, threads));
+  RENGA_RETURN_IF_ERROR(workspace.AllocateSampling(shape, limits, threads));
   RENGA_RETURN_IF_ERROR(workspace.MakeRope(shape));
   return workspace;
 }
@@ -78,23 +80,20 @@ Status Workspace::AllocatePartials(const GraphShape& shape, const BackendLimits&
   return AllocateFloats(partial_rows_ * partial_row_stride_, partials_);
 }
 
-Status Workspace::AllocateSampling(const GraphShape& shape, int threads) {
-  // Per worker: bins of mass and count, then weights, ids and border ids.
-  constexpr int64_t kBins = SampleScratch::kBins;
-  const int64_t vocab = RoundUp(shape.vocab, 16);
-  const int64_t words = 4 * kBins + 3 * vocab;  // Of 4 bytes.
-  RENGA_RETURN_IF_ERROR(AllocateFloats(words * threads, sampling_));
+Status Workspace::AllocateSampling(const GraphShape& shape, const BackendLimits& limits,
+                                   int threads) {
+  vocab_ = shape.vocab;
+  const int64_t bytes = static_cast<int64_t>(SampleScratchBytes(shape.vocab));
+  RENGA_RETURN_IF_ERROR(AllocateFloats(threads * bytes / 4, sampling_));
   for (int64_t worker = 0; worker < threads; ++worker) {
-    std::byte* memory = sampling_.data() + worker * words * 4;
-    float* weights = reinterpret_cast<float*>(memory + 16 * kBins);
-    int32_t* ids = reinterpret_cast<int32_t*>(weights + vocab);
-    sample_scratch_.push_back({.weights = weights,
-                               .ids = ids,
-                               .border = ids + vocab,
-                               .bin_mass = reinterpret_cast<double*>(memory),
-                               .bin_count = reinterpret_cast<int64_t*>(memory) + kBins});
+    sample_scratch_.push_back(
+        MakeSampleScratch(sampling_.data() + worker * bytes, shape.vocab));
   }
-  return OkStatus();
+  RENGA_RETURN_IF_ERROR(AllocateFloats(int64_t{threads} * shape.vocab, edited_));
+  // A row that is drawn from for each choice of its request, and rows of given tokens.
+  max_specs_ = int64_t{limits.max_sequences} + limits.max_logit_rows;
+  static_assert(sizeof(TopLogprob) == 8);
+  return AllocateFloats(max_specs_ * kMaxTopLogprobs * 2, top_);
 }
 
 Status Workspace::MakeRope(const GraphShape& shape) {

@@ -45,6 +45,18 @@ class Workspace {
     return sample_scratch_[static_cast<size_t>(worker)];
   }
 
+  // Specs that one step may sample, and where each may leave its best tokens.
+  int64_t max_specs() const { return max_specs_; }
+  std::span<TopLogprob> top(int64_t spec) {
+    return top_.As<TopLogprob>().subspan(static_cast<size_t>(spec) * kMaxTopLogprobs,
+                                         kMaxTopLogprobs);
+  }
+  // The logits of one spec with its bans, biases and penalties, [vocab].
+  std::span<float> edited_logits(int worker) {
+    return edited_.As<float>().subspan(static_cast<size_t>(worker * vocab_),
+                                       static_cast<size_t>(vocab_));
+  }
+
   // partials: [partial_rows][heads][max_groups][2 + head_dim]
   int64_t partial_rows() const { return partial_rows_; }
   int64_t partial_head_stride() const { return partial_head_stride_; }
@@ -61,15 +73,20 @@ class Workspace {
  private:
   Status AllocateRows(const GraphShape& shape, const BackendLimits& limits);
   Status AllocatePartials(const GraphShape& shape, const BackendLimits& limits);
-  Status AllocateSampling(const GraphShape& shape, int threads);
+  Status AllocateSampling(const GraphShape& shape, const BackendLimits& limits,
+                          int threads);
   Status MakeRope(const GraphShape& shape);
 
   AlignedBuffer x_, normed_, qkv_, attention_, act_, logits_, partials_;
-  AlignedBuffer rope_;  // [context][cos | sin][rope_dims / 2]
-  AlignedBuffer sampling_;
+  AlignedBuffer rope_;                         // [context][cos | sin][rope_dims / 2]
+  AlignedBuffer sampling_;                     // [threads] scratches.
+  AlignedBuffer edited_;                       // [threads, vocab]
+  AlignedBuffer top_;                          // [max_specs, kMaxTopLogprobs]
   QuantBuffer input_codes_;                    // Up to max(dim, q_width) cols.
   QuantBuffer act_codes_;                      // ffn cols.
   std::vector<SampleScratch> sample_scratch_;  // [threads]
+  int64_t vocab_ = 0;
+  int64_t max_specs_ = 0;
   int64_t partial_rows_ = 0;
   int64_t partial_head_stride_ = 0;
   int64_t partial_row_stride_ = 0;

@@ -1,7 +1,8 @@
 // AlignedBuffer: owning, aligned, sized memory for weights, pages and activations.
 //
 // Memory is zero-filled by the kernel and touched lazily: a large buffer costs address
-// space until it is written. Huge pages are asked for above 2 MiB.
+// space until it is written. Huge pages are asked for above 2 MiB. Every buffer is booked
+// in the process's MemoryLedger, by what it is for, until it is given back.
 
 #pragma once
 
@@ -10,21 +11,26 @@
 #include <span>
 #include <utility>
 
+#include "base/memory_ledger.h"
+
 namespace renga {
 
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   // `bytes` of zeroed memory, 4096-byte aligned; `data() == nullptr` if there is none.
-  static AlignedBuffer Allocate(size_t bytes);
+  static AlignedBuffer Allocate(size_t bytes,
+                                MemoryPurpose purpose = MemoryPurpose::kOther);
 
   ~AlignedBuffer() { Free(); }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)) {}
+        bytes_(std::exchange(other.bytes_, 0)),
+        booking_(std::move(other.booking_)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(booking_, other.booking_);
     return *this;
   }
 
@@ -42,11 +48,13 @@ class AlignedBuffer {
   }
 
  private:
-  AlignedBuffer(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  AlignedBuffer(std::byte* data, size_t bytes, MemoryPurpose purpose)
+      : data_(data), bytes_(bytes), booking_(purpose, static_cast<int64_t>(bytes)) {}
   void Free();
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  MemoryBooking booking_;
 };
 
 }  // namespace renga

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <utility>
 
 namespace renga {
 namespace {
@@ -72,31 +74,47 @@ std::string TextLine(std::string_view event, std::initializer_list<LogField> fie
   return line;
 }
 
+std::optional<LogLevel> ParseLevel(std::string_view name) {
+  const std::pair<std::string_view, LogLevel> levels[] = {{"trace", LogLevel::kTrace},
+                                                          {"debug", LogLevel::kDebug},
+                                                          {"info", LogLevel::kInfo},
+                                                          {"warn", LogLevel::kWarn},
+                                                          {"error", LogLevel::kError}};
+  for (const auto& [word, level] : levels) {
+    if (word == name) return level;
+  }
+  return std::nullopt;
+}
+
+Status NoSuchLevel(std::string field) {
+  return InvalidArgument(std::move(field), "must be trace, debug, info, warn or error");
+}
+
 }  // namespace
 
 Status ConfigureLog(std::string_view level, std::string_view format) {
   if (format != "text" && format != "json") {
     return InvalidArgument("log.format", "must be text or json");
   }
-  const std::pair<std::string_view, LogLevel> levels[] = {{"trace", LogLevel::kTrace},
-                                                          {"debug", LogLevel::kDebug},
-                                                          {"info", LogLevel::kInfo},
-                                                          {"warn", LogLevel::kWarn},
-                                                          {"error", LogLevel::kError}};
-  for (const auto& [name, value] : levels) {
-    if (name != level) continue;
-    JsonFormat() = format == "json";
-    auto logger = std::make_shared<spdlog::logger>(
-        "renga", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    logger->set_pattern(JsonFormat()
-                            ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
-                            : "%Y-%m-%dT%H:%M:%S.%e %l %v");
-    logger->set_level(ToSpdlog(value));
-    logger->flush_on(spdlog::level::trace);
-    spdlog::set_default_logger(std::move(logger));
-    return OkStatus();
-  }
-  return InvalidArgument("log.level", "must be trace, debug, info, warn or error");
+  const std::optional<LogLevel> parsed = ParseLevel(level);
+  if (!parsed) return NoSuchLevel("log.level");
+  JsonFormat() = format == "json";
+  auto logger = std::make_shared<spdlog::logger>(
+      "renga", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern(JsonFormat()
+                          ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
+                          : "%Y-%m-%dT%H:%M:%S.%e %l %v");
+  logger->set_level(ToSpdlog(*parsed));
+  logger->flush_on(spdlog::level::trace);
+  spdlog::set_default_logger(std::move(logger));
+  return OkStatus();
+}
+
+Status SetLogLevel(std::string_view level) {
+  const std::optional<LogLevel> parsed = ParseLevel(level);
+  if (!parsed) return NoSuchLevel("level");
+  spdlog::default_logger_raw()->set_level(ToSpdlog(*parsed));
+  return OkStatus();
 }
 
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {

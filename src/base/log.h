@@ -34,6 +34,8 @@ struct LogField {
 
 // level: trace|debug|info|warn|error; format: text|json. Output goes to stderr.
 Status ConfigureLog(std::string_view level, std::string_view format);
+// Changes the level alone; field "level" if there is no such one.
+Status SetLogLevel(std::string_view level);
 
 void Log(LogLevel level, std::string_view event,
          std::initializer_list<LogField> fields = {});

@@ -5,6 +5,22 @@
 // is cached), the engine when it takes the request (knowing it), and GetLoad for a prompt
 // of 64 tokens.
 //
+// The model: the request starts when the last of these has happened, and then computes
+// its own prompt.
+//   * A place is free. Those ahead take the free ones; further ones come free at
+//     `max_sequences` per `residence`.
+//   * There are pages for the prompts ahead and its own, and a page of headroom for each
+//     sequence. Missing ones come free at `pages_total` per `residence`.
+//   * The prompts that run have been computed, and after the window (which counts only
+//     while the engine is busy) and the step in flight, half of it on average, those that
+//     wait ahead.
+// Prompts are computed in steps of `slice_rows` while others decode, of `full_rows`
+// otherwise; the last step of a prompt costs as much less as it has fewer rows.
+//
+// Promises: never falls when more is ahead, runs or is to be computed, or when a step or
+// a residence takes longer; never rises with more places, pages, or rows per step.
+// Between 0 and one hour, whatever the numbers are. 0 while nothing was measured.
+//
 // Thread safety: free functions without state.
 
 #pragma once
@@ -23,8 +39,7 @@ struct QueueAhead {
 };
 
 // From now to the first token of a prompt with `uncached_tokens` to compute, behind
-// `ahead`: the wait for the window, for a place, for the prompts before it, and its own.
-// 0 while nothing was measured.
+// `ahead`. `window`: what is left of it for this request.
 Duration PredictFirstToken(const EngineSnapshot& engine, const QueueAhead& ahead,
                            Duration window, int64_t uncached_tokens);
 

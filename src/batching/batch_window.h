@@ -9,30 +9,58 @@
 //   * more than `queue_threshold` wait: at once;
 //   * the oldest has waited `window` since its arrival: all of them together.
 //   As an idle engine lets everybody go, the window runs only while the engine is busy.
-//   kContinuous lets everybody go at once; kSerial lets one go when nothing runs.
-//   A request that was preempted has been let go once and does not wait again.
-// Who of them leaves: first in, first out, at most `max_batch` at a time and up to
-//   `max_sequences` running, and only what fits the memory: the pages of its uncached
-//   prompt plus one page of headroom for every running sequence (those that leave with it
-//   count) must be free or evictable. A request that does not fit may be overtaken by at
-//   most `max_overtakes` later ones over its whole wait; then nobody passes it until it
-//   has left. Nobody ever passes a preempted one.
+//   kContinuous lets everybody go at once. Who was let go once, a preempted request among
+//   them, does not wait for the window again.
+//
+// Who of them leaves next:
+//   * the preempted ones, by first arrival. Nobody ever passes one;
+//   * then by class. A request's class is its priority, one higher for each `aging` that
+//     it has waited since its arrival, at most kHigh;
+//   * inside a class tenants take turns, see FairTurns: `tenant_quantum_tokens` uncached
+//     tokens each; a request costs at least 1, so that fully cached ones share as well. A
+//     tenant with nothing let go in a class is forgotten there: one that comes back has
+//     nothing saved up;
+//   * inside a tenant first in, first out.
+//   kSerial knows neither class nor tenant: first in, first out, one when nothing runs.
+//
+// How many: at most `max_batch` at a time, and who has room. A request has room if
+//   * its `sequences` and the running ones together are at most `max_sequences` (one that
+//     has more than that by itself counts as `max_sequences`);
+//   * its `pages` plus one page of headroom for every running sequence are free or
+//     evictable. Those that leave with it count as running already.
+//
+// Overtaking: whose turn came but who had no room keeps the turn: its tenant has paid,
+//   and it is tried first in its class until it leaves. Meanwhile smaller ones may pass
+//   it, in the order above, but no more than `max_overtakes` over its whole wait; then
+//   nobody but preempted ones leaves before it, whatever their class. Those of a higher
+//   class go first by right and are not counted. Hence a bound: once its turn has come, a
+//   request is passed by at most `max_overtakes` of its own or lower classes, and by
+//   higher ones at most until it has waited 2 * aging; then it leaves as soon as enough
+//   running sequences have ended, at the latest when none runs. While somebody without
+//   room is in front, those behind it that have none either don't get a turn.
+//
 // In which batches: sorted by uncached length, cut where a length exceeds
 //   max(2 * s, s + 64), s being the shortest of its batch.
+//
 // Pressure: each NotePressure halves the largest batch; it grows by one per quiet second.
 //
-// Thread safety: none; only the engine thread calls it.
+// Thread safety: none; only the engine thread calls it. A TakeReady in which nobody
+// leaves allocates nothing once the ring of tenants has seen its largest size.
 // Invariants: an id waits at most once; `waiting_` holds the preempted ones first, by
-// first arrival, then the others in order of Add.
+// first arrival, then the others in order of Add; only tenants with a waiting request
+// have a name or savings here.
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "batching/fair_turns.h"
 #include "renga/request.h"
 #include "renga/status.h"
 #include "renga/types.h"
@@ -50,8 +78,8 @@ struct BatchWindowOptions {
   bool leave_when_idle = true;
   int32_t max_batch = 32;      // Requests that leave together.
   int32_t max_sequences = 64;  // Running at the same time.
-  int32_t max_overtakes = 8;   // Later requests that may pass one that does not fit.
-  Duration aging = std::chrono::seconds(1);  // Waiting so long lifts by one priority.
+  int32_t max_overtakes = 8;   // Later requests that may pass one that has no room.
+  Duration aging = std::chrono::seconds(1);  // Waiting so long lifts by one; 0: never.
   int64_t tenant_quantum_tokens = 256;       // Of a tenant's turn in the fair share.
 };
 
@@ -98,20 +126,65 @@ class BatchWindow {
   void NotePressure(TimePoint now);
 
   int64_t size() const { return static_cast<int64_t>(waiting_.size()); }
+  // Of one priority, as the requests came: waiting does not change it here.
+  int64_t waiting(Priority priority) const {
+    return waiting_of_[static_cast<size_t>(priority)];
+  }
   int64_t waiting_tokens() const { return waiting_tokens_; }
+  // Names that are remembered: those with a waiting request that was not preempted.
+  int64_t tenants() const { return static_cast<int64_t>(tenant_of_name_.size()); }
   int32_t current_max_batch() const { return max_batch_; }
 
  private:
+  static constexpr int32_t kNoTenant = -1;  // Of the preempted: they don't take turns.
+
   struct Waiting {
-    WindowRequest request;
-    bool released = false;  // Let go by the window; waits for room only.
+    RequestId id{};
+    int64_t tokens = 0;
+    int64_t pages = 0;
+    TimePoint arrival{};
+    int32_t sequences = 1;
+    int32_t tenant = kNoTenant;  // Index into tenants_.
+    int32_t overtaken = 0;       // Others that left before it while it kept its turn.
+    Priority priority = Priority::kNormal;
+    uint8_t level = 0;  // Its class at this call.
     bool preempted = false;
-    int32_t overtaken = 0;  // Later requests that left before it.
+    bool released = false;  // Let go by the window; waits for room only.
+    bool keeps_turn = false;
+    bool left = false;  // Only inside a call.
+  };
+  struct Tenant {
+    const std::string* name = nullptr;  // The key in tenant_of_name_; nullptr: unused.
+    int64_t waiting = 0;
+  };
+  // What there is room for in this call.
+  struct Room {
+    int64_t requests = 0;
+    int64_t sequences = 0;
+    int64_t pages = 0;
+    bool passing = false;  // Somebody in front keeps its turn; who leaves now passes.
   };
 
+  Waiting Enter(const WindowRequest& request);
+  // Of what has left `waiting_`, or is about to.
+  void Forget(const Waiting& waiting);
+  int32_t FindOrAddTenant(const std::string& name);
   void Release(TimePoint now, const EngineState& state);
-  // Moves the requests that leave, in order of the queue, to `leaving_`.
-  void SelectLeaving(const EngineState& state);
+  // Moves the requests that leave, in order of leaving, to `leaving_`.
+  void SelectLeaving(TimePoint now, const EngineState& state);
+  void SortByClass(TimePoint now);
+  // These return false once nobody further may leave.
+  bool TakePreempted(Room& room);
+  bool TakeClass(uint8_t level, Room& room);
+  bool TakeIfRoom(Waiting& waiting, Room& room);
+  bool Leave(Waiting& waiting, Room& room);
+  // Whose turn it is in a class, among those with room if `room.passing`; nullptr:
+  // nobody.
+  Waiting* NextInClass(uint8_t level, const Room& room);
+  bool HasRoom(const Waiting& waiting, const Room& room) const;
+  int64_t PlacesOf(const Waiting& waiting) const;
+  bool Blocks(const Waiting& waiting) const;
+  uint8_t LevelOf(const Waiting& waiting, TimePoint now) const;
   std::vector<Batch> CutIntoBatches();
   void RelaxPressure(TimePoint now);
 
@@ -119,6 +192,19 @@ class BatchWindow {
   std::vector<Waiting> waiting_;
   std::vector<Waiting> leaving_;  // Empty between calls.
   int64_t waiting_tokens_ = 0;
+  std::array<int64_t, kPriorities> waiting_of_{};
+
+  std::unordered_map<std::string, int32_t> tenant_of_name_;
+  std::vector<Tenant> tenants_;
+  std::vector<int32_t> unused_tenants_;
+  std::vector<FairTurns> turns_;  // [class]
+
+  // Scratch of one call; pointers into waiting_.
+  std::array<std::vector<Waiting*>, kPriorities> of_class_;  // Those without a turn yet.
+  std::vector<Waiting*> turn_keepers_;
+  std::vector<int64_t> costs_;   // [tenant] For FairTurns::Next...
+  std::vector<Waiting*> heads_;  // ... and the request that each cost belongs to.
+
   int32_t max_batch_;
   TimePoint quiet_since_{};
 };

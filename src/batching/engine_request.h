@@ -31,11 +31,14 @@ struct EngineRequest {
   bool echo = false;  // StartInfo::prompt is wanted.
   Priority priority = Priority::kNormal;
   std::string tenant{};
-  std::string cache_salt{};
+  std::string cache_salt{};  // The whole namespace of the prefix cache, tenant included.
   bool use_prefix_cache = true;
   // A deadline that can't be met is refused when the request is taken, by the engine that
   // knows what is cached; the later of the two has been checked by the service.
   Duration first_token_limit{};  // 0: none but the deadline.
+  // False: one of the server's own. It is never refused by prediction, and leaves no
+  // trace in the metrics of requests and their tokens.
+  bool counted = true;
   TimePoint arrival{};
   std::optional<TimePoint> deadline;
   std::unique_ptr<TokenSink> sink;  // Gets exactly one OnDone.

@@ -6,6 +6,10 @@
 
 namespace renga {
 
+WaitQueue::~WaitQueue() {
+  for (const auto& done : Take(TimePoint::min()).flushes) done(-1);
+}
+
 WaitQueue::PushResult WaitQueue::TryPush(EngineRequest& request) {
   const int64_t tokens = static_cast<int64_t>(request.prompt.size());
   MutexLock lock(mutex_);
@@ -33,10 +37,12 @@ void WaitQueue::PostResume(RequestId id) {
   changed_.NotifyOne();
 }
 
-void WaitQueue::PostFlush(std::function<void(int64_t pages)> done) {
+bool WaitQueue::PostFlush(std::function<void(int64_t pages)> done) {
   MutexLock lock(mutex_);
+  if (closed_) return false;
   mail_.flushes.push_back(std::move(done));
   changed_.NotifyOne();
+  return true;
 }
 
 void WaitQueue::Close() {

@@ -3,6 +3,9 @@
 // It bounds what waits, not what it holds: a request counts from TryPush until the engine
 // says that it left (Release), also while it sits in the engine's BatchWindow.
 //
+// What was posted before Close is in the mail of the first Take that says `closed`, or
+// before: an engine that looks at that mail has seen every request and every flush.
+//
 // Thread safety: TryPush, PostCancel, PostResume, PostFlush, Close and the counters from
 // any thread; Take and Release from the engine thread only.
 
@@ -32,20 +35,27 @@ class WaitQueue {
     std::vector<EngineRequest> requests;
     std::vector<RequestId> cancels;
     std::vector<RequestId> resumes;
-    // Each wants the prefix cache emptied, and is called with the pages that came free.
+    // Each wants the prefix cache emptied, and must be called once, with the pages that
+    // came free or with -1 if that can't be done.
     std::vector<std::function<void(int64_t pages)>> flushes;
     bool closed = false;  // No more requests will come.
   };
 
   explicit WaitQueue(const Limits& limits) : limits_(limits) {}
+  // Calls what flushes were never taken with -1.
+  ~WaitQueue();
+  WaitQueue(const WaitQueue&) = delete;
+  WaitQueue& operator=(const WaitQueue&) = delete;
 
   // `request` is moved from only if the answer is kOk. A request larger than max_tokens
   // is let in when nothing else waits.
   PushResult TryPush(EngineRequest& request) RENGA_EXCLUDES(mutex_);
   void PostCancel(RequestId id) RENGA_EXCLUDES(mutex_);
   void PostResume(RequestId id) RENGA_EXCLUDES(mutex_);
-  void PostFlush(std::function<void(int64_t pages)> done) RENGA_EXCLUDES(mutex_);
-  // Refuses further requests; cancels and resumes still pass.
+  // True: `done` will be called once, by the engine thread (see Mail). False: the queue
+  // is closed, and `done` is never called.
+  bool PostFlush(std::function<void(int64_t pages)> done) RENGA_EXCLUDES(mutex_);
+  // Refuses further requests and flushes; cancels and resumes still pass.
   void Close() RENGA_EXCLUDES(mutex_);
   // Wakes a waiting Take with whatever there is.
   void Wake() RENGA_EXCLUDES(mutex_);

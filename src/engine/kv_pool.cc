@@ -20,7 +20,9 @@ void PageRef::Reset() {
   std::exchange(pool_, nullptr)->DropReference(page_);
 }
 
-KvPool::KvPool(int64_t pages) : references_(static_cast<size_t>(pages), 0) {
+KvPool::KvPool(int64_t pages)
+    : references_(static_cast<size_t>(pages), 0),
+      watched_(static_cast<size_t>(pages), 0) {
   free_.reserve(references_.size());
   for (int64_t page = pages - 1; page >= 0; --page) {
     free_.push_back(static_cast<PageId>(page));
@@ -39,16 +41,41 @@ PageRef KvPool::Allocate() {
   return PageRef(this, page);
 }
 
+void KvPool::SetWatcher(PageWatcher* watcher) {
+  RENGA_CHECK(watched_pages_ == 0);
+  watcher_ = watcher;
+}
+
+void KvPool::Watch(PageId page) {
+  RENGA_CHECK(watcher_ != nullptr && references(page) > 0);
+  RENGA_CHECK(watched_[static_cast<size_t>(page)] == 0);
+  watched_[static_cast<size_t>(page)] = 1;
+  ++watched_pages_;
+}
+
+void KvPool::Unwatch(PageId page) {
+  RENGA_CHECK(watched_.at(static_cast<size_t>(page)) == 1);
+  watched_[static_cast<size_t>(page)] = 0;
+  --watched_pages_;
+}
+
 void KvPool::AddReference(PageId page) {
   int32_t& references = references_[static_cast<size_t>(page)];
   RENGA_CHECK(references > 0);
-  ++references;
+  if (++references == 2 && watched_[static_cast<size_t>(page)] != 0) {
+    watcher_->OnShared(page);
+  }
 }
 
 void KvPool::DropReference(PageId page) {
   int32_t& references = references_[static_cast<size_t>(page)];
   RENGA_CHECK(references > 0);  // Else it was given back twice.
-  if (--references == 0) free_.push_back(page);
+  --references;
+  if (watched_[static_cast<size_t>(page)] != 0) {
+    RENGA_CHECK(references > 0);
+    if (references == 1) watcher_->OnUnshared(page);
+  }
+  if (references == 0) free_.push_back(page);
 }
 
 }  // namespace renga

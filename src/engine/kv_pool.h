@@ -3,9 +3,13 @@
 // A page is an index; its bytes belong to the backend. Handles give themselves back, and
 // a page may be shared by several handles: it is free again when the last one is gone.
 //
+// A watched page is one that somebody keeps in case it is wanted again (the prefix cache,
+// by one handle): the watcher hears when others begin and cease to hold it, so that it
+// knows at any time what it could give up without looking for it.
+//
 // Thread safety: none; only the engine thread touches the pool and its handles.
 // Invariants: free + used = total at all times; a page is free or has at least one
-// handle; the pool outlives its handles.
+// handle; a watched page is not free; the pool outlives its handles.
 
 #pragma once
 
@@ -47,6 +51,17 @@ class PageRef {
   PageId page_ = -1;
 };
 
+// Hears of the watched pages of a pool, inside the call that changes them. It may not
+// call the pool, take or drop a handle.
+class PageWatcher {
+ public:
+  virtual void OnShared(PageId page) = 0;    // From one handle to two.
+  virtual void OnUnshared(PageId page) = 0;  // From two handles to one.
+
+ protected:
+  ~PageWatcher() = default;
+};
+
 class KvPool {
  public:
   explicit KvPool(int64_t pages);
@@ -56,6 +71,14 @@ class KvPool {
 
   // A page nobody holds; an empty handle if there is none.
   PageRef Allocate();
+
+  // One watcher at a time; null: none. REQUIRES: no page is watched.
+  void SetWatcher(PageWatcher* watcher);
+  // From here on the watcher hears of `page`, which somebody holds.
+  // REQUIRES: there is a watcher; the page is held, and not watched.
+  void Watch(PageId page);
+  // REQUIRES: the page is watched.
+  void Unwatch(PageId page);
 
   int64_t total() const { return static_cast<int64_t>(references_.size()); }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
@@ -70,7 +93,10 @@ class KvPool {
   void DropReference(PageId page);
 
   std::vector<int32_t> references_;  // [total]
-  std::vector<PageId> free_;         // Last given back is first handed out: it is warm.
+  std::vector<uint8_t> watched_;     // [total] 0 or 1
+  int64_t watched_pages_ = 0;
+  PageWatcher* watcher_ = nullptr;
+  std::vector<PageId> free_;  // Last given back is first handed out: it is warm.
 };
 
 }  // namespace renga

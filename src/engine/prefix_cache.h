@@ -8,12 +8,17 @@
 //
 // Who holds what: a node holds its page by one reference; sequences that use the page
 // hold more. A node whose page has no other holder is evictable; the least recently used
-// one without children goes first, when the pool is empty and somebody calls Evict.
-// Invariant: a sequence that holds a node's page holds those of all its ancestors, as
-// Insert gives the sequence the tree's page in place of its own equal one. So every
-// evictable node can be evicted, children first.
+// one without children goes first, when the pool is empty and somebody calls Evict. A
+// page is in use as long as somebody holds it, so recency begins when the last one lets
+// go. Invariant: whoever holds a node's page holds those of all its ancestors (a match as
+// a whole; a sequence, as Insert gives it the tree's page in place of its own equal one;
+// lets them go together). So every evictable node can be evicted, children first.
+// A partly filled page has no children and serves as a head alone; it is not kept beside
+// a page that begins with all of its tokens, as it can serve nothing that this one can't.
 //
-// Thread safety: none; the engine thread's. Cost: O(pages of the prompt * log(siblings)).
+// Thread safety: none; the engine thread's. Cost: O(pages of the prompt * log(siblings)),
+// a change of holders O(1). The tree takes its memory at construction (about 400 bytes a
+// page of the pool), except for the names of the namespaces that hold pages now.
 
 #pragma once
 

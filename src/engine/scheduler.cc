@@ -17,6 +17,7 @@ bool Decodes(const SequenceView& view) {
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
   RENGA_CHECK(limits.max_sequences > 0 && limits.prefill_slice_tokens >= 0);
   RENGA_CHECK(limits.max_step_tokens >= limits.max_sequences);
+  RENGA_CHECK(limits.max_logit_rows >= limits.max_sequences);
 }
 
 void Scheduler::Plan(std::span<const SequenceView> sequences, int64_t free_pages,
@@ -38,7 +39,9 @@ void Scheduler::Plan(std::span<const SequenceView> sequences, int64_t free_pages
   std::sort(active_.begin(), active_.end(), older);
   std::sort(paused_.begin(), paused_.end(), older);
 
-  while (ChooseRows(sequences, cost, plan) > free_pages) {
+  while (true) {
+    ChooseRows(sequences, cost, plan);
+    if (plan.new_pages <= free_pages) return;
     const int32_t victim = TakeVictim();
     if (victim < 0) {
       plan.pool_full.push_back(active_.front());
@@ -58,20 +61,26 @@ int32_t Scheduler::TakeVictim() {
   return victim;
 }
 
-int64_t Scheduler::ChooseRows(std::span<const SequenceView> sequences,
-                              const StepCost& cost, StepPlan& plan) {
+void Scheduler::ChooseRows(std::span<const SequenceView> sequences, const StepCost& cost,
+                           StepPlan& plan) {
   plan.rows.clear();
   plan.total_rows = 0;
+  plan.shape = {};
+  plan.new_pages = 0;
   prompts_.clear();
-  int64_t pages = 0;
   for (const int32_t i : active_) {
     const SequenceView& view = sequences[static_cast<size_t>(i)];
     if (!Decodes(view)) {
       prompts_.push_back(i);
     } else if (static_cast<int32_t>(plan.rows.size()) < limits_.max_sequences) {
-      pages += AddRows(view, i, 1, plan);
+      AddRows(view, i, 1, plan);
     }
   }
+  AddPrompts(sequences, cost, plan);
+}
+
+void Scheduler::AddPrompts(std::span<const SequenceView> sequences, const StepCost& cost,
+                           StepPlan& plan) {
   std::sort(prompts_.begin(), prompts_.end(), [&](int32_t a, int32_t b) {
     const SequenceView& left = sequences[static_cast<size_t>(a)];
     const SequenceView& right = sequences[static_cast<size_t>(b)];
@@ -80,35 +89,64 @@ int64_t Scheduler::ChooseRows(std::span<const SequenceView> sequences,
     return left.age < right.age;
   });
   int64_t budget = limits_.max_step_tokens - plan.total_rows;
-  if (plan.total_rows > 0) {
-    const int64_t slice =
-        limits_.prefill_slice_tokens > 0
-            ? limits_.prefill_slice_tokens
-            : cost.RowsWithin(limits_.decode_stall,
-                              {.rows = plan.total_rows, .logit_rows = plan.total_rows}, 0,
-                              budget);
-    budget = std::min(budget, slice);
+  const bool others_decode = plan.total_rows > 0;
+  const bool timed = others_decode && limits_.prefill_slice_tokens == 0;
+  if (others_decode && !timed) {
+    budget = std::min<int64_t>(budget, limits_.prefill_slice_tokens);
   }
+  bool first = true;
   for (const int32_t i : prompts_) {
-    if (budget == 0 || static_cast<int32_t>(plan.rows.size()) == limits_.max_sequences)
-      break;
+    const bool full = static_cast<int32_t>(plan.rows.size()) == limits_.max_sequences;
+    if (full || budget == 0) break;
     const SequenceView& view = sequences[static_cast<size_t>(i)];
-    const int64_t rows = std::min(view.tokens - view.computed, budget);
-    pages += AddRows(view, i, rows, plan);
+    int64_t rows = FitLogits(view, budget, plan);
+    if (rows == 0) continue;
+    if (timed) rows = FitTime(view, rows, first, cost, plan);
+    if (rows == 0) break;
+    AddRows(view, i, rows, plan);
     budget -= rows;
+    first = false;
   }
-  return pages;
 }
 
-int64_t Scheduler::AddRows(const SequenceView& view, int32_t index, int64_t rows,
-                           StepPlan& plan) {
+// The most rows of a prompt for which there are rows and logit rows left.
+int64_t Scheduler::FitLogits(const SequenceView& view, int64_t budget,
+                             const StepPlan& plan) const {
+  const int64_t known = view.tokens - view.computed;
+  const int64_t logits = limits_.max_logit_rows - plan.shape.logit_rows;
+  const int64_t rows = std::min(known, budget);
+  if (view.scores) return std::min(rows, logits);
+  return rows == known && logits == 0 ? rows - 1 : rows;
+}
+
+// Of `most` rows those that the step can compute in time; 0: not even one of them. The
+// first prompt of a step has its least number at any rate.
+int64_t Scheduler::FitTime(const SequenceView& view, int64_t most, bool first,
+                           const StepCost& cost, const StepPlan& plan) const {
+  const int64_t rows =
+      cost.RowsWithin(limits_.decode_stall, plan.shape, view.computed, most, view.scores);
+  if (first) return std::max(rows, std::min(most, kLeastSliceRows));
+  if (rows > 1) return rows;
+  StepShape with = plan.shape;
+  with.rows += 1;
+  with.logit_rows += 1;
+  with.attended += AttendedBy(view.computed, 1);
+  return cost.Predict(with) <= limits_.decode_stall ? rows : 0;
+}
+
+void Scheduler::AddRows(const SequenceView& view, int32_t index, int64_t rows,
+                        StepPlan& plan) {
   const int64_t end = view.computed + rows;
+  const bool samples = end == view.tokens;
   plan.rows.push_back({.sequence = index,
                        .rows = static_cast<int32_t>(rows),
-                       .samples = end == view.tokens,
+                       .samples = samples,
                        .decodes = Decodes(view)});
   plan.total_rows += static_cast<int32_t>(rows);
-  return std::max<int64_t>(0, PagesFor(end) - view.pages);
+  plan.shape.rows += rows;
+  plan.shape.logit_rows += view.scores ? rows : (samples ? 1 : 0);
+  plan.shape.attended += AttendedBy(view.computed, rows);
+  plan.new_pages += std::max<int64_t>(0, PagesFor(end) - view.pages);
 }
 
 }  // namespace renga

@@ -2,21 +2,28 @@
 //
 // Rules:
 //   * every sequence that decodes gets its row first, oldest first;
-//   * prompts then share the rows that the step can take within `decode_stall` by the
-//     measured cost of steps while others decode (that bounds the gap between two
-//     tokens), up to `max_step_tokens` when none does. An earlier batch goes first,
-//     inside a batch the shorter prompt;
-//   * at most `max_logit_rows` rows have logits: a prompt whose own log-probabilities are
-//     wanted takes one for each of its rows;
+//   * prompts then share the rows that are left of `max_step_tokens`. An earlier batch
+//     goes first, inside a batch the shorter prompt;
+//   * while others decode, prompts take only as many rows as the step can compute within
+//     `decode_stall` by the measured cost of steps (that bounds the gap between two
+//     tokens), or a fixed number. The first prompt gets kLeastSliceRows at any rate, so
+//     that it makes progress however many decode;
+//   * at most `max_logit_rows` rows have logits: the last known token's of each sequence
+//     that reaches it, and each row of a sequence with `scores`. A slice is cut where
+//     they run out; a prompt that could take no row waits for the next step;
 //   * at most `max_sequences` sequences take part in a step;
 //   * when the pages do not suffice, somebody is preempted: paused sequences first (a
 //     reader that stalls may hold up nobody else), the youngest of them, then the
 //     youngest of all. The oldest that can compute is never preempted, so it always makes
 //     progress; one that is alone and still does not fit has filled the pool.
+// Pages that several sequences share come back only with the last of them, but a plan
+// counts those of the preempted as if they were theirs alone. So a plan that preempts
+// somebody says who has to go, and no more: once they are gone, it is made again.
 // Nothing here changes what a sequence computes, only when.
 //
 // Pure: no clock, thread or device; the members are scratch memory alone, so that a plan
 // allocates nothing once the largest number of sequences has been seen.
+// Invariant: max_sequences <= max_logit_rows, max_step_tokens.
 
 #pragma once
 
@@ -29,6 +36,12 @@
 #include "renga/types.h"
 
 namespace renga {
+
+// However long the others' step takes already, the first prompt of a step gets so many
+// rows. They cost it 4 ms more (a model of 135M parameters on two cores, where a step of
+// one row takes 3 ms, of eight 7, of sixteen 11); a row a step would cost the prompt a
+// step of everybody for each of its tokens.
+inline constexpr int64_t kLeastSliceRows = 8;
 
 struct SchedulerLimits {
   int32_t max_sequences = 64;  // Sequences in one step.
@@ -45,9 +58,9 @@ struct SequenceView {
   uint64_t batch = 0;      // Order of leaving the queue; prefill follows it.
   int64_t tokens = 0;      // Known: prompt and what was sampled.
   int64_t computed = 0;    // Of these, in the KV pages; less than `tokens`.
-  int64_t pages = 0;       // Held.
+  int64_t pages = 0;       // Held; shared ones too.
   bool answering = false;  // At least one token was sampled.
-  bool scores = false;     // Every prompt row's logits are wanted.
+  bool scores = false;     // The logits of each of its rows are wanted.
   bool paused = false;     // Takes part in nothing.
 };
 
@@ -61,10 +74,16 @@ class Scheduler {
             const StepCost& cost, StepPlan& plan);
 
  private:
-  // Fills `plan.rows` from those still in `active_`; returns the pages it needs.
-  int64_t ChooseRows(std::span<const SequenceView> sequences, const StepCost& cost,
-                     StepPlan& plan);
-  int64_t AddRows(const SequenceView& view, int32_t index, int64_t rows, StepPlan& plan);
+  // Fills the plan's rows from those still in `active_`.
+  void ChooseRows(std::span<const SequenceView> sequences, const StepCost& cost,
+                  StepPlan& plan);
+  void AddPrompts(std::span<const SequenceView> sequences, const StepCost& cost,
+                  StepPlan& plan);
+  int64_t FitLogits(const SequenceView& view, int64_t budget, const StepPlan& plan) const;
+  int64_t FitTime(const SequenceView& view, int64_t most, bool first,
+                  const StepCost& cost, const StepPlan& plan) const;
+  static void AddRows(const SequenceView& view, int32_t index, int64_t rows,
+                      StepPlan& plan);
   // Takes the next victim out of `paused_` or `active_`; -1: only one active is left.
   int32_t TakeVictim();
 

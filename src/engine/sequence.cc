@@ -3,47 +3,95 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/request_group.h"
+
 namespace renga {
-Sequence::Sequence(EngineRequest request, uint64_t age)
-    : request_(std::move(request)), age_(age), tokens_(std::move(request_.prompt)) {
-  prompt_tokens_ = static_cast<int64_t>(tokens_.size());
+namespace {
+
+bool Penalises(const SamplingParams& params) {
+  return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+         params.frequency_penalty != 0.0f;
+}
+
+}  // namespace
+
+Sequence::Sequence(RequestGroup& group, std::vector<TokenId> prompt, int32_t choice,
+                   uint64_t age)
+    : group_(group),
+      choice_(choice),
+      age_(age),
+      tokens_(std::move(prompt)),
+      prompt_tokens_(static_cast<int64_t>(tokens_.size())) {}
+
+const EngineRequest& Sequence::request() const { return group_.request(); }
+
+bool Sequence::scoring() const { return choice_ == 0 && !group_.scores.complete(); }
+
+int64_t Sequence::reusable_tokens() const {
+  return scoring() ? group_.scores.known() : known_tokens() - 1;
 }
 
 int64_t Sequence::promised_pages() const {
-  return std::max<int64_t>(0, PagesFor(static_cast<int64_t>(tokens_.size())) - pages());
+  return std::max<int64_t>(0, PagesFor(known_tokens()) - pages());
 }
 
 SequenceView Sequence::View() const {
   return {.age = age_,
           .batch = batch,
-          .tokens = static_cast<int64_t>(tokens_.size()),
+          .tokens = known_tokens(),
           .computed = computed_,
           .pages = pages(),
           .answering = generated() > 0,
-          .paused = paused};
+          .scores = scoring(),
+          .paused = group_.paused};
+}
+
+int64_t Sequence::reserved_bytes() const {
+  const int64_t all = prompt_tokens_ + request().max_tokens;
+  size_t per_token = sizeof(TokenId);
+  if (Penalises(request().sampling)) per_token += TokenHistory::kBytesPerToken;
+  return static_cast<int64_t>(sizeof(Sequence)) + all * static_cast<int64_t>(per_token) +
+         PagesFor(all) * static_cast<int64_t>(sizeof(PageRef) + sizeof(PageId));
 }
 
 void Sequence::Reserve() {
-  const int64_t all = prompt_tokens_ + request_.max_tokens;
+  const int64_t all = prompt_tokens_ + request().max_tokens;
   tokens_.reserve(static_cast<size_t>(all));
-  pages_.reserve(static_cast<size_t>(PagesFor(all)));
+  page_refs_.reserve(static_cast<size_t>(PagesFor(all)));
   page_table_.reserve(static_cast<size_t>(PagesFor(all)));
+  if (!Penalises(request().sampling)) return;
+  history_.Reserve(all);
+  for (const TokenId token : prompt()) history_.AddPrompt(token);
 }
 
-bool Sequence::GrowTo(int64_t end, KvPool& pool) {
-  while (pages() < PagesFor(end)) {
-    PageRef page = pool.Allocate();
-    if (!page) return false;
-    page_table_.push_back(page.id());
-    pages_.push_back(std::move(page));
+void Sequence::Advance(int64_t rows) {
+  computed_ += rows;
+  worked_ += rows;
+}
+
+void Sequence::Append(TokenId token) {
+  tokens_.push_back(token);
+  if (!history_.counts().empty()) history_.AddAnswer(token);
+}
+
+void Sequence::AddPage(PageRef page, int64_t filled) {
+  page_table_.push_back(page.id());
+  page_refs_.push_back(std::move(page));
+  computed_ += filled;
+}
+
+void Sequence::RefreshPageTable(int64_t first) {
+  for (size_t i = static_cast<size_t>(first); i < page_refs_.size(); ++i) {
+    page_table_[i] = page_refs_[i].id();
   }
-  return true;
 }
 
 void Sequence::DropPages() {
-  pages_.clear();
+  page_refs_.clear();
   page_table_.clear();
   computed_ = 0;
+  worked_ = 0;
+  entered_pages = 0;
 }
 
 }  // namespace renga

@@ -1,8 +1,15 @@
-// Sequence: one request inside the engine: its tokens, its pages and how far it came.
+// Sequence: one choice of a request inside the engine: its tokens, its pages and how far
+// it came.
+//
+// Its life: kWaiting -> kRunning -> kEnded, with kRunning -> kWaiting (preempted) or
+// kRunning -> kParked -> kWaiting (preempted while its request is paused) any number of
+// times between. The choices after the first are kUnforked until choice 0 has computed
+// the prompt for all, and kRunning from then on.
 //
 // Thread safety: none; the engine thread owns every sequence.
-// Invariants: computed <= tokens; the pages cover at least `computed` positions; all of
-// them are given back when the sequence is preempted or dies.
+// Invariants: computed <= tokens; the pages cover at least `computed` positions; the
+// first `entered_pages` of them are the prefix cache's; page_table()[i] is the id of
+// page_refs()[i]; all of them are given back when the sequence is preempted or ends.
 
 #pragma once
 
@@ -10,72 +17,101 @@
 #include <span>
 #include <vector>
 
-#include "batching/engine_request.h"
 #include "engine/kv_pool.h"
 #include "engine/scheduler.h"
+#include "engine/token_history.h"
+#include "renga/request.h"
 
 namespace renga {
 
+class RequestGroup;
+struct EngineRequest;
+
 enum class SequencePlace {
-  kWaiting,  // In the BatchWindow.
-  kParked,   // Preempted while paused: waits for Resume, outside the window.
-  kRunning,  // Admitted; holds pages or will.
+  kUnforked,  // Waits for choice 0 to compute the prompt; holds nothing.
+  kWaiting,   // In the BatchWindow.
+  kParked,    // Preempted while paused: waits for Resume, outside the window.
+  kRunning,   // Admitted; holds pages or will.
+  kEnded,     // Holds nothing any more.
 };
 
 class Sequence {
  public:
-  // `age`: order of arrival in the engine.
-  Sequence(EngineRequest request, uint64_t age);
+  // `age`: order of arrival in the engine; the choices of one request follow one another.
+  Sequence(RequestGroup& group, std::vector<TokenId> prompt, int32_t choice,
+           uint64_t age);
 
-  const EngineRequest& request() const { return request_; }
-  RequestId id() const { return request_.id; }
-  TokenSink& sink() { return *request_.sink; }
+  RequestGroup& group() { return group_; }
+  const RequestGroup& group() const { return group_; }
+  const EngineRequest& request() const;
+  int32_t choice() const { return choice_; }
   uint64_t age() const { return age_; }
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  int64_t generated() const {
-    return static_cast<int64_t>(tokens_.size()) - prompt_tokens_;
-  }
+  int64_t known_tokens() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t generated() const { return known_tokens() - prompt_tokens_; }
   std::span<const TokenId> tokens() const { return tokens_; }
+  std::span<const TokenId> prompt() const {
+    return tokens().first(static_cast<size_t>(prompt_tokens_));
+  }
+  // What the penalties see; empty if all are off.
+  std::span<const TokenCount> history() const { return history_.counts(); }
+
+  // Positions in the pages.
   int64_t computed() const { return computed_; }
   // Positions still to compute before the next token can be sampled.
-  int64_t uncomputed() const { return static_cast<int64_t>(tokens_.size()) - computed_; }
-  std::span<const PageId> page_table() const { return page_table_; }
-  int64_t pages() const { return static_cast<int64_t>(pages_.size()); }
-  // Pages that the known tokens will need beyond those held.
-  int64_t promised_pages() const;
-
+  int64_t uncomputed() const { return known_tokens() - computed_; }
+  // Of `computed`, those that it computed itself since it last held nothing.
+  int64_t worked() const { return worked_; }
+  // Positions that may come from elsewhere: the last known token is always computed, and
+  // so is every row of a prompt whose score is wanted and not known.
+  int64_t reusable_tokens() const;
+  // Rows of the prompt have scores that are wanted and not known.
+  bool scoring() const;
   SequenceView View() const;
 
   // Room for everything that a running sequence will ever need, so that no step
   // allocates.
   void Reserve();
-  // Takes pages for positions [0, end) from the pool; false if it ran out.
-  bool GrowTo(int64_t end, KvPool& pool);
+  int64_t reserved_bytes() const;
+  void Advance(int64_t rows);
+  void Append(TokenId token);
+
+  // ---- Pages; PageStore moves them.
+  std::span<const PageId> page_table() const { return page_table_; }
+  int64_t pages() const { return static_cast<int64_t>(page_refs_.size()); }
+  // Pages that the known tokens will need beyond those held.
+  int64_t promised_pages() const;
+  std::span<PageRef> page_refs() { return page_refs_; }
+  std::span<const PageRef> page_refs() const { return page_refs_; }
+  // Page number pages(); its first `filled` positions hold what this sequence would have
+  // computed there. REQUIRES: everything before it is computed, unless `filled` is 0.
+  void AddPage(PageRef page, int64_t filled);
+  // After pages from number `first` on were replaced.
+  void RefreshPageTable(int64_t first);
   // Gives all pages back and forgets what was computed; the tokens stay.
   void DropPages();
-  void Advance(int64_t rows) { computed_ += rows; }
-  void Append(TokenId token) { tokens_.push_back(token); }
+  int64_t entered_pages = 0;
 
   // ---- Written by the engine.
   SequencePlace place = SequencePlace::kWaiting;
   uint64_t batch = 0;
-  bool paused = false;
-  bool admitted_before = false;         // It left the wait queue's count.
-  bool started = false;                 // OnStart was called.
-  TimePoint taken{};                    // When the engine took it from the queue.
-  std::optional<TimePoint> first_step;  // Start of the first step that computes for it.
-  std::optional<TimePoint> first_token;
+  int64_t lost = 0;         // Computed when it was last preempted.
+  uint64_t looked_at = 0;   // State of the prefix cache when it last looked there.
+  TimePoint first_token{};  // Of this choice.
   TimePoint last_token{};
   Duration max_gap{};
 
  private:
-  EngineRequest request_;  // Its prompt moved to tokens_.
+  RequestGroup& group_;
+  const int32_t choice_;
   const uint64_t age_;
   std::vector<TokenId> tokens_;  // [prompt + generated]
-  int64_t prompt_tokens_ = 0;
+  const int64_t prompt_tokens_;
+  TokenHistory history_;
   int64_t computed_ = 0;
-  std::vector<PageRef> pages_;
+  int64_t worked_ = 0;
+  std::vector<PageRef> page_refs_;
   std::vector<PageId> page_table_;  // [pages]
 };
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/step_cost.h"
+
 namespace renga {
 
 // Consecutive tokens of one sequence. `sequence` is an index into the scheduler's input.
@@ -21,12 +23,16 @@ struct StepPlan {
   std::vector<int32_t>
       pool_full;  // Alone and still too large: end with StopCause::kPool.
   int32_t total_rows = 0;
+  StepShape shape;        // Of `rows`: what the step is predicted by.
+  int64_t new_pages = 0;  // That `rows` need beyond those held.
 
   void Clear() {
     rows.clear();
     preempted.clear();
     pool_full.clear();
     total_rows = 0;
+    shape = {};
+    new_pages = 0;
   }
 };
 

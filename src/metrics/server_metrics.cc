@@ -1,7 +1,8 @@
 // The metrics themselves: families, label values, buckets, and the text exposition.
 //
 // Everything is registered in the constructor, so that every series is there (at 0) from
-// the first scrape on and an update is one atomic add.
+// the first scrape on and an update is one atomic add. What is known only when somebody
+// looks (the process, the live latencies) is filled in by Serialize.
 
 #include "metrics/server_metrics.h"
 
@@ -10,14 +11,16 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdio>
-#include <cstring>
-#include <ctime>
-#include <fstream>
+#include <atomic>
 #include <string_view>
+
+#include "base/check.h"
+#include "base/mutex.h"
+#include "base/system_clock.h"
+#include "metrics/process_stats.h"
+#include "metrics/sliding_quantiles.h"
 
 namespace renga {
 namespace {
@@ -39,44 +42,49 @@ const Buckets& CountBuckets() {
   return buckets;
 }
 
-// Bytes of resident memory, 0 where the system does not say.
-double ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  double total = 0.0;
-  double resident = 0.0;
-  if (!(statm >> total >> resident)) return 0.0;
-  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
-
-// Wall-clock second at which the process began: boot time plus ticks since boot.
-double ProcessStartSeconds() {
-  std::ifstream stat("/proc/self/stat");
-  std::string line;
-  if (!std::getline(stat, line)) return 0.0;
-  // Field 2 is a name in brackets that may hold anything; field 22 counts from 1.
-  size_t at = line.rfind(')');
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) {
-    at = line.find(' ', at + 1);
-  }
-  unsigned long long ticks = 0;
-  if (at == std::string::npos || std::sscanf(line.c_str() + at, "%llu", &ticks) != 1) {
-    return 0.0;
-  }
-  std::timespec wall{};
-  std::timespec boot{};
-  clock_gettime(CLOCK_REALTIME, &wall);
-  clock_gettime(CLOCK_BOOTTIME, &boot);
-  const auto seconds = [](const std::timespec& t) {
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  };
-  return seconds(wall) - seconds(boot) +
-         static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
+constexpr std::array kLiveQuantiles = {0.5, 0.95, 0.99};
+constexpr std::array kLiveQuantileNames = {"0.5", "0.95", "0.99"};
 
 }  // namespace
 
+// One latency's last minute, and the gauges that show it.
+class LiveLatency {
+ public:
+  using Gauges = std::array<prometheus::Gauge*, kLiveQuantiles.size()>;
+
+  LiveLatency(const Clock& clock, const Gauges& gauges)
+      : clock_(clock), gauges_(gauges) {}
+
+  void Observe(Duration value) RENGA_EXCLUDES(mutex_) {
+    const TimePoint now = clock_.Now();
+    MutexLock lock(mutex_);
+    sliding_.Observe(value, now);
+  }
+  void Show() RENGA_EXCLUDES(mutex_) {
+    std::array<double, kLiveQuantiles.size()> seconds{};
+    {
+      MutexLock lock(mutex_);
+      sliding_.Quantiles(clock_.Now(), kLiveQuantiles, seconds);
+    }
+    for (size_t i = 0; i < seconds.size(); ++i) gauges_[i]->Set(seconds[i]);
+  }
+
+ private:
+  const Clock& clock_;
+  const Gauges gauges_;
+  Mutex mutex_;
+  SlidingQuantiles sliding_ RENGA_GUARDED_BY(mutex_);
+};
+
+std::string_view MemoryRowName(size_t row) {
+  if (row == kHeapRow) return "heap";
+  if (row == kProcessRow) return "process";
+  return MemoryPurposeName(static_cast<MemoryPurpose>(row));
+}
+
 struct ServerMetrics::Impl {
-  explicit Impl(const std::string& model) : labels{{"model", model}} {}
+  Impl(const std::string& model, const Clock* given)
+      : labels{{"model", model}}, clock(given == nullptr ? system_clock : *given) {}
 
   prometheus::Counter& Add(const char* name, const char* help, const Labels& extra = {}) {
     return prometheus::BuildCounter()
@@ -90,13 +98,17 @@ struct ServerMetrics::Impl {
            const Labels& extra = {}) {
     handle.metric_ = &Add(name, help, extra);
   }
+  prometheus::Gauge& AddGauge(const char* name, const char* help,
+                              const Labels& extra = {}) {
+    return prometheus::BuildGauge()
+        .Name(name)
+        .Help(help)
+        .Labels(labels)
+        .Register(registry)
+        .Add(extra);
+  }
   void Add(Gauge& handle, const char* name, const char* help) {
-    handle.metric_ = &prometheus::BuildGauge()
-                          .Name(name)
-                          .Help(help)
-                          .Labels(labels)
-                          .Register(registry)
-                          .Add({});
+    handle.metric_ = &AddGauge(name, help);
   }
   prometheus::Histogram& AddHistogram(const char* name, const char* help,
                                       const Buckets& buckets, const Labels& extra = {}) {
@@ -112,20 +124,54 @@ struct ServerMetrics::Impl {
     handle.metric_ = &AddHistogram(name, help, buckets);
   }
 
+  // The names that every Prometheus client uses: without prefix and without model.
+  prometheus::Gauge& AddProcessGauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+  }
+
   void AddRequestCounters();
+  void AddFirstTokens();
   void AddSteps();
-  void AddProcess(ServerMetrics& metrics, const std::string& backend);
+  void AddMemory();
+  void AddServer(ServerMetrics& metrics, const std::string& backend);
+  void AddProcess();
+  std::unique_ptr<LiveLatency> AddLive(const char* metric);
+  void ShowProcess() RENGA_EXCLUDES(mutex);
 
   const Labels labels;
+  const SystemClock system_clock;
+  const Clock& clock;
   prometheus::Registry registry;
   std::array<prometheus::Counter*, 5> outcomes{};
+  std::array<prometheus::Histogram*, 5> duration{};
   std::array<prometheus::Counter*, 6> rejections{};
   std::array<prometheus::Counter*, 4> cancellations{};
   std::array<prometheus::Histogram*, 2> first_token{};
   std::array<prometheus::Counter*, 2> prompt_tokens{};
   std::array<prometheus::Gauge*, kPriorities> waiting{};
   std::array<prometheus::Histogram*, 3> step_seconds{};
+
+  struct MemoryRow {
+    prometheus::Gauge* bytes = nullptr;
+    prometheus::Gauge* buffers = nullptr;  // Of a MemoryPurpose only.
+    prometheus::Gauge* leak_suspected = nullptr;
+  };
+  std::array<MemoryRow, kMemoryRows> memory{};
+  std::atomic<int64_t> kv_page_bytes{0};
+  prometheus::Gauge* kv_bytes = nullptr;
+
+  std::unique_ptr<LiveLatency> live_first_token;
+  std::unique_ptr<LiveLatency> live_inter_token;
+  std::unique_ptr<LiveLatency> live_request;
+
+  // A counter can only grow: two scrapes at once must not both add the same.
+  Mutex mutex;
+  prometheus::Counter* cpu_seconds RENGA_GUARDED_BY(mutex) = nullptr;
   prometheus::Gauge* resident_bytes = nullptr;
+  prometheus::Gauge* virtual_bytes = nullptr;
+  prometheus::Gauge* threads = nullptr;
+  prometheus::Gauge* open_descriptors = nullptr;
+  prometheus::Gauge* max_descriptors = nullptr;
 };
 
 void ServerMetrics::Impl::AddRequestCounters() {
@@ -133,29 +179,17 @@ void ServerMetrics::Impl::AddRequestCounters() {
   constexpr std::array kReasons = {"queue_full", "deadline_unmeetable", "draining",
                                    "too_long",   "bad_request",         "not_ready"};
   constexpr std::array kStages = {"queued", "prefill", "decode", "write"};
-  constexpr std::array kKinds = {"cold", "prefix"};
-  constexpr std::array kSources = {"computed", "prefix"};
-  for (size_t i = 0; i < kKinds.size(); ++i) {
-    first_token[i] = &AddHistogram("renga_time_to_first_token_seconds",
-                                   "Arrival to the first token, by where the prompt's "
-                                   "keys and values came from",
-                                   LatencyBuckets(), {{"kind", kKinds[i]}});
-    prompt_tokens[i] = &Add("renga_prompt_tokens_total",
-                            "Prompt tokens, by where their keys and values came from",
-                            {{"source", kSources[i]}});
-  }
   for (size_t i = 0; i < waiting.size(); ++i) {
-    waiting[i] =
-        &prometheus::BuildGauge()
-             .Name("renga_requests_waiting")
-             .Help("Requests that wait for the engine, by priority")
-             .Labels(labels)
-             .Register(registry)
-             .Add({{"priority", std::string(PriorityName(static_cast<Priority>(i)))}});
+    waiting[i] = &AddGauge(
+        "renga_requests_waiting", "Requests that wait for the engine, by priority",
+        {{"priority", std::string(PriorityName(static_cast<Priority>(i)))}});
   }
   for (size_t i = 0; i < kOutcomes.size(); ++i) {
     outcomes[i] = &Add("renga_requests_total", "Requests that ended, by outcome",
                        {{"outcome", kOutcomes[i]}});
+    duration[i] = &AddHistogram("renga_request_duration_seconds",
+                                "Arrival to the end of a request, by outcome",
+                                LatencyBuckets(), {{"outcome", kOutcomes[i]}});
   }
   for (size_t i = 0; i < kReasons.size(); ++i) {
     rejections[i] =
@@ -178,47 +212,119 @@ void ServerMetrics::Impl::AddSteps() {
   }
 }
 
-void ServerMetrics::Impl::AddProcess(ServerMetrics& metrics, const std::string& backend) {
+void ServerMetrics::Impl::AddFirstTokens() {
+  constexpr std::array kKinds = {"cold", "prefix"};
+  constexpr std::array kSources = {"computed", "prefix"};
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    first_token[i] = &AddHistogram("renga_time_to_first_token_seconds",
+                                   "Arrival to the first token, by where the prompt's "
+                                   "keys and values came from",
+                                   LatencyBuckets(), {{"kind", kKinds[i]}});
+    prompt_tokens[i] = &Add("renga_prompt_tokens_total",
+                            "Prompt tokens, by where their keys and values came from",
+                            {{"source", kSources[i]}});
+  }
+}
+
+void ServerMetrics::Impl::AddMemory() {
+  for (size_t row = 0; row < memory.size(); ++row) {
+    const Labels purpose = {{"purpose", std::string(MemoryRowName(row))}};
+    memory[row].bytes = &AddGauge(
+        "renga_memory_bytes",
+        "Live bytes by purpose; heap: the C++ heap, process: resident memory", purpose);
+    memory[row].leak_suspected =
+        &AddGauge("renga_memory_leak_suspected",
+                  "1 while the memory check sees a steady growth at equal load", purpose);
+    if (row >= kMemoryPurposes) continue;
+    memory[row].buffers =
+        &AddGauge("renga_memory_buffers", "Live buffers by purpose", purpose);
+  }
+  kv_bytes = &AddGauge("renga_kv_bytes", "Keys and values held, by where they are",
+                       {{"tier", "ram"}});
+}
+
+void ServerMetrics::Impl::AddServer(ServerMetrics& metrics, const std::string& backend) {
   Add(metrics.ready, "renga_ready", "1 while a request sent now would be served");
   Add(metrics.model_load, "renga_model_load_seconds", "Time to load the model");
   Add(metrics.warm_up, "renga_warm_up_seconds", "Time of the warm-up before ready");
   const size_t slash = backend.find('/');
   const std::string isa = slash == std::string::npos ? "" : backend.substr(slash + 1);
-  prometheus::BuildGauge()
-      .Name("renga_build_info")
-      .Help("Always 1; what runs here")
-      .Labels(labels)
-      .Register(registry)
-      .Add({{"version", RENGA_VERSION},
-            {"backend", backend.substr(0, slash)},
-            {"isa", isa}})
+  AddGauge(
+      "renga_build_info", "Always 1; what runs here",
+      {{"version", RENGA_VERSION}, {"backend", backend.substr(0, slash)}, {"isa", isa}})
       .Set(1.0);
-  // The names that every Prometheus client uses: without prefix and without model.
-  resident_bytes = &prometheus::BuildGauge()
-                        .Name("process_resident_memory_bytes")
-                        .Help("Resident memory size in bytes")
-                        .Register(registry)
-                        .Add({});
-  metrics.process_rss_bytes.metric_ = resident_bytes;
-  prometheus::BuildGauge()
-      .Name("process_start_time_seconds")
-      .Help("Start time of the process since unix epoch in seconds")
-      .Register(registry)
-      .Add({})
-      .Set(ProcessStartSeconds());
+  live_first_token = AddLive("time_to_first_token");
+  live_inter_token = AddLive("inter_token");
+  live_request = AddLive("request_duration");
+  metrics.inter_token_latency.live_ = live_inter_token.get();
 }
 
-ServerMetrics::ServerMetrics(const std::string& model, const std::string& backend)
-    : impl_(std::make_unique<Impl>(model)) {
+std::unique_ptr<LiveLatency> ServerMetrics::Impl::AddLive(const char* metric) {
+  LiveLatency::Gauges gauges{};
+  for (size_t i = 0; i < gauges.size(); ++i) {
+    gauges[i] = &AddGauge("renga_latency_seconds_live",
+                          "Quantiles over the last minute; 0: nothing was observed",
+                          {{"metric", metric}, {"q", kLiveQuantileNames[i]}});
+  }
+  return std::make_unique<LiveLatency>(clock, gauges);
+}
+
+void ServerMetrics::Impl::AddProcess() {
+  {
+    MutexLock lock(mutex);
+    cpu_seconds = &prometheus::BuildCounter()
+                       .Name("process_cpu_seconds_total")
+                       .Help("Total user and system CPU time spent in seconds")
+                       .Register(registry)
+                       .Add({});
+  }
+  resident_bytes =
+      &AddProcessGauge("process_resident_memory_bytes", "Resident memory size in bytes");
+  virtual_bytes =
+      &AddProcessGauge("process_virtual_memory_bytes", "Virtual memory size in bytes");
+  threads = &AddProcessGauge("process_threads", "Number of OS threads in the process");
+  open_descriptors =
+      &AddProcessGauge("process_open_fds", "Number of open file descriptors");
+  max_descriptors =
+      &AddProcessGauge("process_max_fds", "Maximum number of open file descriptors");
+  AddProcessGauge("process_start_time_seconds",
+                  "Start time of the process since unix epoch in seconds")
+      .Set(ReadProcessStats().start_seconds);
+}
+
+void ServerMetrics::Impl::ShowProcess() {
+  const ProcessStats stats = ReadProcessStats();
+  resident_bytes->Set(stats.resident_bytes);
+  virtual_bytes->Set(stats.virtual_bytes);
+  threads->Set(stats.threads);
+  open_descriptors->Set(stats.open_descriptors);
+  max_descriptors->Set(stats.max_descriptors);
+  MutexLock lock(mutex);
+  const double grown = stats.cpu_seconds - cpu_seconds->Value();
+  if (grown > 0.0) cpu_seconds->Increment(grown);
+}
+
+ServerMetrics::ServerMetrics(const std::string& model, const std::string& backend,
+                             const Clock* clock)
+    : impl_(std::make_unique<Impl>(model, clock)) {
+  AddLatencies();
+  AddLoad();
+  AddTokens();
+  impl_->AddMemory();
+  impl_->AddServer(*this, backend);
+  impl_->AddProcess();
+}
+
+ServerMetrics::~ServerMetrics() = default;
+
+void ServerMetrics::AddLatencies() {
   Impl& add = *impl_;
-  add.AddRequestCounters();
+  add.AddFirstTokens();
   const Buckets& latency = LatencyBuckets();
   add.Add(inter_token_latency, "renga_inter_token_latency_seconds",
           "Time between two tokens of a request, every gap", latency);
   add.Add(request_max_gap, "renga_request_max_gap_seconds",
           "Longest time between two tokens of a request", latency);
-  add.Add(request_duration, "renga_request_duration_seconds",
-          "Arrival to the end of a request", latency);
   add.Add(request_queue, "renga_request_queue_seconds",
           "Arrival to the first step that computes for the request", latency);
   add.Add(batch_window_wait, "renga_batch_window_wait_seconds",
@@ -235,8 +341,13 @@ ServerMetrics::ServerMetrics(const std::string& model, const std::string& backen
           "Time until a message of a stream was taken", latency);
   add.Add(cancel_latency, "renga_cancel_latency_seconds",
           "From a cancel to the end of all that it held", latency);
+}
 
-  add.Add(requests_running, "renga_requests_running", "Sequences in the engine");
+void ServerMetrics::AddLoad() {
+  Impl& add = *impl_;
+  const Buckets& latency = LatencyBuckets();
+  add.AddRequestCounters();
+  add.Add(requests_running, "renga_requests_running", "Requests in the engine");
   add.Add(queue_tokens, "renga_queue_tokens", "Prompt tokens of the waiting requests");
   add.Add(kv_pages_capacity, "renga_kv_pages_capacity", "Pages of the KV pool");
   add.Add(kv_pages_used, "renga_kv_pages_used",
@@ -262,24 +373,41 @@ ServerMetrics::ServerMetrics(const std::string& model, const std::string& backen
   add.Add(engine_last_progress, "renga_engine_last_progress_timestamp_seconds",
           "Unix time of the engine's last step or idle wait");
   add.Add(preemptions, "renga_preemptions_total", "Sequences that gave their pages back");
+}
 
+void ServerMetrics::AddTokens() {
+  Impl& add = *impl_;
   add.Add(generated_tokens, "renga_generated_tokens_total", "Sampled tokens");
   add.Add(wasted_tokens_cancelled, "renga_wasted_tokens_total",
           "Tokens computed for nothing, by cause", {{"cause", "cancelled"}});
   add.Add(wasted_tokens_preempted, "renga_wasted_tokens_total",
           "Tokens computed for nothing, by cause", {{"cause", "preempted"}});
-  add.AddProcess(*this, backend);
 }
 
-ServerMetrics::~ServerMetrics() = default;
-
 std::string ServerMetrics::Serialize() const {
-  impl_->resident_bytes->Set(ResidentBytes());
+  impl_->ShowProcess();
+  impl_->live_first_token->Show();
+  impl_->live_inter_token->Show();
+  impl_->live_request->Show();
+  const auto pages = [](const Gauge& gauge) {
+    return static_cast<const prometheus::Gauge*>(gauge.metric_)->Value();
+  };
+  impl_->kv_bytes->Set((pages(kv_pages_used) + pages(kv_pages_cached)) *
+                       static_cast<double>(impl_->kv_page_bytes));
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 
-void ServerMetrics::CountRequest(RequestOutcome outcome) {
-  impl_->outcomes[static_cast<size_t>(outcome)]->Increment();
+void ServerMetrics::CountRequest(RequestOutcome outcome, Duration elapsed) {
+  const auto i = static_cast<size_t>(outcome);
+  impl_->outcomes[i]->Increment();
+  impl_->duration[i]->Observe(std::chrono::duration<double>(elapsed).count());
+  if (outcome == RequestOutcome::kOk) impl_->live_request->Observe(elapsed);
+}
+
+int64_t ServerMetrics::requests() const {
+  double all = 0.0;
+  for (const prometheus::Counter* outcome : impl_->outcomes) all += outcome->Value();
+  return static_cast<int64_t>(all);
 }
 
 void ServerMetrics::CountRejection(RejectReason reason) {
@@ -298,6 +426,7 @@ void ServerMetrics::ObserveStep(StepPhase phase, Duration elapsed) {
 void ServerMetrics::ObserveFirstToken(KvSource source, Duration elapsed) {
   impl_->first_token[static_cast<size_t>(source)]->Observe(
       std::chrono::duration<double>(elapsed).count());
+  impl_->live_first_token->Observe(elapsed);
 }
 
 void ServerMetrics::CountPromptTokens(KvSource source, int64_t tokens) {
@@ -309,6 +438,17 @@ void ServerMetrics::SetWaiting(Priority priority, int64_t requests) {
   impl_->waiting[static_cast<size_t>(priority)]->Set(static_cast<double>(requests));
 }
 
+void ServerMetrics::SetKvPageBytes(int64_t bytes) { impl_->kv_page_bytes = bytes; }
+
+void ServerMetrics::SetMemory(size_t row, const MemoryLedger::Account& live,
+                              bool leak_suspected) {
+  RENGA_CHECK(row < kMemoryRows);
+  const Impl::MemoryRow& gauges = impl_->memory[row];
+  gauges.bytes->Set(static_cast<double>(live.bytes));
+  if (gauges.buffers != nullptr) gauges.buffers->Set(static_cast<double>(live.buffers));
+  gauges.leak_suspected->Set(leak_suspected ? 1.0 : 0.0);
+}
+
 void Counter::Increment(double by) {
   static_cast<prometheus::Counter*>(metric_)->Increment(by);
 }
@@ -317,6 +457,11 @@ void Gauge::Set(double value) { static_cast<prometheus::Gauge*>(metric_)->Set(va
 
 void Histogram::Observe(double value) {
   static_cast<prometheus::Histogram*>(metric_)->Observe(value);
+}
+
+void Histogram::Observe(Duration value) {
+  Observe(std::chrono::duration<double>(value).count());
+  if (live_ != nullptr) live_->Observe(value);
 }
 
 }  // namespace renga

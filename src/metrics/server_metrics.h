@@ -3,13 +3,21 @@
 // The handles below hide prometheus-cpp, which only this module includes. Names have the
 // prefix `renga_`, base units and the label `model`; never a request, session or user id.
 //
-// Thread safety: every method may be called from any thread; updates do not allocate.
+// Beside the histograms, renga_latency_seconds_live{metric, q} has P50, P95 and P99 of
+// the last minute, merged when somebody scrapes; 0 while the minute was empty.
+//
+// Thread safety: every method may be called from any thread; updates do not allocate. An
+// update is one atomic add, of the three live latencies also a short lock.
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "base/memory_ledger.h"
+#include "renga/clock.h"
 #include "renga/request.h"
 #include "renga/status.h"
 #include "renga/types.h"
@@ -34,14 +42,17 @@ class Gauge {
   void* metric_ = nullptr;
 };
 
+class LiveLatency;
+
 class Histogram {
  public:
   void Observe(double value);
-  void Observe(Duration value) { Observe(std::chrono::duration<double>(value).count()); }
+  void Observe(Duration value);
 
  private:
   friend class ServerMetrics;
   void* metric_ = nullptr;
+  LiveLatency* live_ = nullptr;  // Fed as well; most have none.
 };
 
 enum class RequestOutcome { kOk, kError, kCancelled, kDeadline, kRejected };
@@ -56,17 +67,27 @@ enum class RejectReason {
 enum class CancelStage { kQueued, kPrefill, kDecode, kWrite };
 enum class StepPhase { kPrefill, kDecode, kMixed };
 
+// Rows of the memory gauges: each MemoryPurpose, then the C++ heap and the process (RSS).
+inline constexpr size_t kHeapRow = kMemoryPurposes;
+inline constexpr size_t kProcessRow = kMemoryPurposes + 1;
+inline constexpr size_t kMemoryRows = kMemoryPurposes + 2;
+std::string_view MemoryRowName(size_t row);  // "weights", ..., "heap", "process"
+
 class ServerMetrics {
  public:
-  // `backend`: "cpu/avx512"; shown by renga_build_info.
-  ServerMetrics(const std::string& model, const std::string& backend);
+  // `backend`: "cpu/avx512"; shown by renga_build_info. `clock` is that of the live
+  // latencies and outlives this; nullptr: the system's.
+  ServerMetrics(const std::string& model, const std::string& backend,
+                const Clock* clock = nullptr);
   ~ServerMetrics();
 
   // Prometheus text exposition of everything.
   std::string Serialize() const;
 
-  // Exactly once per request that reached the service.
-  void CountRequest(RequestOutcome outcome);
+  // Exactly once per request that reached the service; `elapsed`: arrival to its end.
+  void CountRequest(RequestOutcome outcome, Duration elapsed);
+  // Requests that have ended.
+  int64_t requests() const;
   void CountRejection(RejectReason reason);
   void CountCancellation(CancelStage stage);
   void ObserveStep(StepPhase phase, Duration elapsed);
@@ -74,11 +95,14 @@ class ServerMetrics {
   void ObserveFirstToken(KvSource source, Duration elapsed);
   void CountPromptTokens(KvSource source, int64_t tokens);
   void SetWaiting(Priority priority, int64_t requests);
+  // Bytes of one page; with it, pages are exported in bytes as well.
+  void SetKvPageBytes(int64_t bytes);
+  // What the memory check saw; `buffers` count for the rows of a MemoryPurpose.
+  void SetMemory(size_t row, const MemoryLedger::Account& live, bool leak_suspected);
 
   // ---- Latency, seconds, per request unless said otherwise.
   Histogram inter_token_latency;  // ..._inter_token_latency_seconds: every gap
   Histogram request_max_gap;      // ..._request_max_gap_seconds
-  Histogram request_duration;     // ..._request_duration_seconds
   Histogram request_queue;        // ..._request_queue_seconds
   Histogram
       batch_window_wait;      // ..._batch_window_wait_seconds: the part the window added
@@ -113,13 +137,17 @@ class ServerMetrics {
   Counter wasted_tokens_preempted;  // renga_wasted_tokens_total{cause="preempted"}
 
   // ---- Process.
-  Gauge ready;              // renga_ready: 1 while ready
-  Gauge model_load;         // renga_model_load_seconds
-  Gauge warm_up;            // renga_warm_up_seconds
-  Gauge process_rss_bytes;  // process_resident_memory_bytes
+  Gauge ready;       // renga_ready: 1 while ready
+  Gauge model_load;  // renga_model_load_seconds
+  Gauge warm_up;     // renga_warm_up_seconds
 
  private:
   struct Impl;
+
+  void AddLatencies();
+  void AddLoad();
+  void AddTokens();
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -23,6 +23,8 @@ RequestOutcome CountingSink::OutcomeOf(const Completion& completion) const {
                  : RequestOutcome::kCancelled;
     case StatusCode::kDeadlineExceeded:
       return RequestOutcome::kDeadline;
+    case StatusCode::kResourceExhausted:
+      return RequestOutcome::kRejected;
     default:
       return RequestOutcome::kError;
   }
@@ -30,20 +32,30 @@ RequestOutcome CountingSink::OutcomeOf(const Completion& completion) const {
 
 void CountingSink::OnDone(const Completion& completion) {
   if (counted_) {
-    metrics_.CountRequest(OutcomeOf(completion));
-    metrics_.request_duration.Observe(clock_.Now() - arrival_);
+    const RequestOutcome outcome = OutcomeOf(completion);
+    metrics_.CountRequest(outcome, clock_.Now() - arrival_);
+    if (outcome == RequestOutcome::kRejected) {
+      metrics_.CountRejection(RejectReason::kDeadline);
+    }
   }
   client_.OnDone(completion);
 }
 
 void CountingSink::Refuse(RejectReason reason, Status status) {
   if (counted_) {
-    metrics_.CountRequest(RequestOutcome::kRejected);
+    metrics_.CountRequest(RequestOutcome::kRejected, clock_.Now() - arrival_);
     metrics_.CountRejection(reason);
   }
   Completion completion;
   completion.status = std::move(status);
   client_.OnDone(completion);
+}
+
+void CountingSink::EndUnstarted(Status status) {
+  Completion completion;
+  completion.status = std::move(status);
+  completion.finish_reason = FinishReason::kCancelled;
+  OnDone(completion);
 }
 
 }  // namespace renga

@@ -2,7 +2,8 @@
 // how long it took.
 //
 // Every request that reaches the service gets one, so `renga_requests_total` grows by
-// exactly one per request, whichever thread ends it.
+// exactly one per request, whichever thread ends it. A RESOURCE_EXHAUSTED of the engine
+// is a refusal like those of the service: its first token could not have come in time.
 //
 // Thread rule: that of TokenSink.
 
@@ -35,8 +36,12 @@ class CountingSink final : public TokenSink {
   void OnChoiceEnd(const ChoiceEnd& end) override { client_.OnChoiceEnd(end); }
   void OnDone(const Completion& completion) override;
 
-  // Ends a request that never reached the engine.
+  // Ends a request that never reached the engine: as refused...
   void Refuse(RejectReason reason, Status status);
+  // ... or as cancelled, by its client or by its deadline.
+  void EndUnstarted(Status status);
+
+  bool counted() const { return counted_; }
 
  private:
   RequestOutcome OutcomeOf(const Completion& completion) const;

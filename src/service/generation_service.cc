@@ -9,9 +9,10 @@
 #include "base/status_macros.h"
 #include "batching/admission_forecast.h"
 #include "renga/backend.h"
+#include "service/admission.h"
 #include "service/request_check.h"
 #include "service/text_stage.h"
-#include "text/utf8.h"
+#include "text/stream_decoder.h"
 
 namespace renga {
 namespace {
@@ -38,13 +39,19 @@ uint64_t NextSeed(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// A stop string that is not UTF-8 could never be met in the text.
-Status CheckStopUtf8(const std::vector<std::string>& stop) {
-  for (size_t i = 0; i < stop.size(); ++i) {
-    if (!FindInvalidUtf8(stop[i])) continue;
-    return InvalidArgument("stop[" + std::to_string(i) + "]", "is not UTF-8");
-  }
-  return OkStatus();
+// The namespace of cached keys and values. The length in front keeps pairs apart whose
+// parts would join to the same bytes.
+std::string CacheNamespace(std::string_view tenant, std::string_view salt) {
+  std::string name = std::to_string(tenant.size());
+  name += ':';
+  name += tenant;
+  name += salt;
+  return name;
+}
+
+Status CheckDeadline(const GenerateRequest& request, TimePoint now) {
+  if (!request.deadline || now < *request.deadline) return OkStatus();
+  return DeadlineExceeded("the deadline passed before the request could start");
 }
 
 RejectReason ReasonOf(const Status& status, RejectReason fallback) {
@@ -66,29 +73,38 @@ class GenerationServiceImpl::Job final : public PromptJob {
 
   RequestId id() const override { return request_.id; }
   int64_t bytes() const override { return bytes_; }
+  std::optional<TimePoint> deadline() const override { return request_.deadline; }
   CountingSink& sink() { return *sink_; }
 
   Status Prepare() override {
-    RENGA_RETURN_IF_ERROR(CheckDeadline());
     const Clock& clock = service_.parts_.clock;
     const TimePoint begin = clock.Now();
+    RENGA_RETURN_IF_ERROR(CheckDeadline(request_, begin));
     StatusOr<std::vector<TokenId>> prompt = service_.Encode(request_.prompt);
-    service_.parts_.metrics.tokenize.Observe(clock.Now() - begin);
+    if (sink_->counted()) {
+      service_.parts_.metrics.tokenize.Observe(clock.Now() - begin);
+    }
     RENGA_RETURN_IF_ERROR(prompt.status());
     reason_ = RejectReason::kTooLong;
     RENGA_RETURN_IF_ERROR(service_.CheckFits(static_cast<int64_t>(prompt->size())));
     prompt_ = *std::move(prompt);
-    return CheckDeadline();
+    return CheckDeadline(request_, clock.Now());
   }
 
   void Finish(Status status) override {
-    if (status.ok()) return Submit();
+    if (status.ok()) {
+      CountingSink& sink = *sink_;
+      EngineRequest out = Take();
+      return service_.Submit(out, sink);
+    }
     switch (status.code()) {
       case StatusCode::kCancelled:
-        service_.parts_.metrics.CountCancellation(CancelStage::kQueued);
+        if (sink_->counted()) {
+          service_.parts_.metrics.CountCancellation(CancelStage::kQueued);
+        }
         [[fallthrough]];
       case StatusCode::kDeadlineExceeded:
-        return EndEarly(std::move(status));
+        return sink_->EndUnstarted(std::move(status));
       case StatusCode::kUnavailable:
         return sink_->Refuse(RejectReason::kDraining, std::move(status));
       default: {
@@ -99,40 +115,41 @@ class GenerationServiceImpl::Job final : public PromptJob {
   }
 
  private:
-  Status CheckDeadline() const {
-    if (!request_.deadline || service_.parts_.clock.Now() < *request_.deadline) {
-      return OkStatus();
-    }
-    return DeadlineExceeded("the deadline passed before the request could start");
-  }
-
-  // Counted by its status, as if the engine had ended it.
-  void EndEarly(Status status) {
-    Completion completion;
-    completion.status = std::move(status);
-    completion.finish_reason = FinishReason::kCancelled;
-    sink_->OnDone(completion);
-  }
-
-  void Submit() {
+  // The request as the engine wants it; the job is empty afterwards.
+  EngineRequest Take() {
     const ModelInfo& model = service_.model_;
+    const GenerationOptions& options = service_.options_;
     const int64_t room = model.context_length - static_cast<int64_t>(prompt_.size());
     const int64_t wanted = request_.max_tokens.value_or(room + 1);
     EngineRequest out;
     out.id = request_.id;
     out.prompt = std::move(prompt_);
-    out.sampling = request_.sampling;
-    out.seed = request_.sampling.seed ? *request_.sampling.seed : service_.FreshSeed();
+    out.sampling = std::move(request_.sampling);
+    out.seed = out.sampling.seed ? *out.sampling.seed : service_.FreshSeed();
     out.max_tokens = std::min(wanted, room);
     out.max_tokens_given = wanted <= room;
     if (!request_.ignore_end_token) out.end_tokens = model.end_token_ids;
     out.stop_tokens = std::move(request_.stop_token_ids);
+    out.min_tokens = std::min(request_.min_tokens, out.max_tokens);
+    out.n = request_.n;
+    out.logprobs = request_.logprobs.value_or(-1);
+    out.prompt_logprobs = request_.prompt_logprobs.value_or(-1);
+    out.echo = request_.echo;
+    out.priority = request_.priority;
+    out.cache_salt = CacheNamespace(request_.tenant, request_.cache_salt);
+    out.tenant = std::move(request_.tenant);
+    out.use_prefix_cache = options.prefix_cache && request_.use_prefix_cache;
+    out.counted = sink_->counted();
+    if (out.counted) out.first_token_limit = options.first_token_limit;
     out.arrival = request_.arrival;
     out.deadline = request_.deadline;
-    CountingSink& sink = *sink_;
-    out.sink = std::make_unique<TextStage>(service_.parts_.tokenizer,
-                                           std::move(request_.stop), std::move(sink_));
-    service_.Submit(out, sink);
+
+    const Tokenizer& tokenizer = service_.parts_.tokenizer;
+    TextStageOptions text{
+        .stop = std::move(request_.stop), .n = out.n, .min_tokens = out.min_tokens};
+    if (out.echo) text.prompt_text = DecodeAll(tokenizer, out.prompt);
+    out.sink = std::make_unique<TextStage>(tokenizer, std::move(text), std::move(sink_));
+    return out;
   }
 
   GenerationServiceImpl& service_;
@@ -154,7 +171,7 @@ GenerationServiceImpl::GenerationServiceImpl(const GenerationOptions& options,
   std::random_device device;
   seed_state_ = (uint64_t{device()} << 32) | device();
   pool_ = std::make_unique<PromptPool>(
-      options_.pool, [this](RequestId id) { parts_.queue.PostCancel(id); });
+      options_.pool, parts_.clock, [this](RequestId id) { parts_.queue.PostCancel(id); });
 }
 
 GenerationServiceImpl::~GenerationServiceImpl() = default;
@@ -176,25 +193,73 @@ void GenerationServiceImpl::Generate(GenerateRequest request, TokenSink& client)
 
 void GenerationServiceImpl::GenerateForWarmUp(GenerateRequest request,
                                               TokenSink& client) {
+  request.use_prefix_cache = false;
   Start(std::move(request),
         std::make_unique<CountingSink>(client, parts_.metrics, parts_.clock, false));
 }
 
 void GenerationServiceImpl::Start(GenerateRequest request,
                                   std::unique_ptr<CountingSink> sink) {
+  const TimePoint now = parts_.clock.Now();
   if (request.id == RequestId{}) request.id = NewRequestId();
-  if (request.arrival == TimePoint{}) request.arrival = parts_.clock.Now();
-  Status status = CheckModelName(request.model, model_.name);
-  if (status.ok()) status = CheckParameters(request, model_.vocab_size);
-  if (status.ok()) status = CheckStopUtf8(request.stop);
-  if (status.ok()) status = CheckPrompt(request.prompt, model_.vocab_size);
-  if (!status.ok()) {
+  if (request.arrival == TimePoint{}) request.arrival = now;
+  if (Status status = CheckRequest(request); !status.ok()) {
     return sink->Refuse(RejectReason::kBadRequest, std::move(status));
+  }
+  if (Status status = CheckDeadline(request, now); !status.ok()) {
+    return sink->EndUnstarted(std::move(status));
+  }
+  if (sink->counted()) {
+    if (Status status = CheckRoom(); !status.ok()) {
+      return sink->Refuse(RejectReason::kQueueFull, std::move(status));
+    }
+    // Its own length is not known yet: what waits already may be too much.
+    Status status = CheckTime(request.arrival, request.deadline, 0);
+    if (!status.ok()) return sink->Refuse(RejectReason::kDeadline, std::move(status));
   }
   auto refused =
       pool_->TryAdd(std::make_unique<Job>(*this, std::move(request), std::move(sink)));
   if (refused == nullptr) return;
   static_cast<Job&>(*refused).sink().Refuse(RejectReason::kQueueFull, QueueFull());
+}
+
+Status GenerationServiceImpl::CheckRequest(const GenerateRequest& request) const {
+  RENGA_RETURN_IF_ERROR(CheckModelName(request.model, model_.name));
+  RENGA_RETURN_IF_ERROR(CheckParameters(request, model_.vocab_size));
+  if (request.n > options_.max_sequences) {
+    return InvalidArgument(
+        "n", "is " + std::to_string(request.n) + "; the server computes at most " +
+                 std::to_string(options_.max_sequences) + " answers at a time");
+  }
+  return CheckPrompt(request.prompt, model_.vocab_size);
+}
+
+Status GenerationServiceImpl::CheckRoom() const {
+  const int64_t requests = parts_.queue.waiting_requests();
+  const bool tokens_full = parts_.queue.waiting_tokens() >= options_.queue.max_tokens;
+  if (requests >= options_.queue.max_requests || (requests > 0 && tokens_full)) {
+    return QueueFull();
+  }
+  return OkStatus();
+}
+
+Status GenerationServiceImpl::CheckTime(TimePoint arrival,
+                                        const std::optional<TimePoint>& deadline,
+                                        int64_t uncached_tokens) const {
+  return CheckFirstToken(
+      {.arrival = arrival, .deadline = deadline, .limit = options_.first_token_limit},
+      parts_.clock.Now(), PredictFirst(uncached_tokens));
+}
+
+Duration GenerationServiceImpl::PredictFirst(int64_t uncached_tokens) const {
+  const EngineSnapshot engine = parts_.board.Read();
+  // As much of what waits is cached as lately was.
+  const double share = std::clamp(engine.cached_share, 0.0, 1.0);
+  const auto tokens = static_cast<double>(parts_.queue.waiting_tokens());
+  return PredictFirstToken(engine,
+                           {.requests = parts_.queue.waiting_requests(),
+                            .tokens = static_cast<int64_t>(tokens * (1.0 - share))},
+                           options_.window, uncached_tokens);
 }
 
 StatusOr<std::vector<TokenId>> GenerationServiceImpl::Encode(
@@ -248,6 +313,13 @@ Status GenerationServiceImpl::CheckFits(int64_t prompt_tokens) const {
 }
 
 void GenerationServiceImpl::Submit(EngineRequest& request, CountingSink& sink) {
+  const bool may_be_cached = request.use_prefix_cache && request.prompt_logprobs < 0;
+  const int64_t uncached =
+      may_be_cached ? 0 : static_cast<int64_t>(request.prompt.size());
+  if (sink.counted()) {
+    Status status = CheckTime(request.arrival, request.deadline, uncached);
+    if (!status.ok()) return sink.Refuse(RejectReason::kDeadline, std::move(status));
+  }
   if (!parts_.board.Read().busy && parts_.queue.waiting_requests() == 0) {
     MutexLock lock(mutex_);
     work_since_ = parts_.clock.Now();
@@ -263,17 +335,13 @@ void GenerationServiceImpl::Submit(EngineRequest& request, CountingSink& sink) {
   }
 }
 
-// When to come back: what waits now, at the measured cost of a row.
+// When to come back: once what waits now has been computed, as far as that is known.
 Status GenerationServiceImpl::QueueFull() const {
-  const EngineSnapshot engine = parts_.board.Read();
-  const int64_t tokens = parts_.queue.waiting_tokens();
-  const Duration ahead = PredictFirstToken(
-      engine, {.requests = parts_.queue.waiting_requests(), .tokens = tokens}, {}, 0);
   return ResourceExhausted(
              "the queue is full: " + std::to_string(parts_.queue.waiting_requests()) +
-             " requests with " + std::to_string(tokens) + " prompt tokens wait")
-      .WithRetryAfter(std::clamp<Duration>(ahead, std::chrono::milliseconds(100),
-                                           std::chrono::seconds(10)));
+             " requests with " + std::to_string(parts_.queue.waiting_tokens()) +
+             " prompt tokens wait")
+      .WithRetryAfter(RetryDelay(PredictFirst(0)));
 }
 
 uint64_t GenerationServiceImpl::FreshSeed() {
@@ -295,31 +363,30 @@ StatusOr<std::vector<TokenId>> GenerationServiceImpl::Tokenize(
 
 StatusOr<std::string> GenerationServiceImpl::Detokenize(const std::vector<TokenId>& ids) {
   RENGA_RETURN_IF_ERROR(CheckTokenIds("token_ids", ids, model_.vocab_size));
-  std::string bytes;
-  for (const TokenId id : ids) bytes += parts_.tokenizer.Bytes(id);
-  std::string text;
-  for (std::string_view rest = bytes; !rest.empty();) {
-    const Utf8Char next = DecodeUtf8(rest);
-    text += next.verdict == Utf8Char::Verdict::kValid ? rest.substr(0, next.length)
-                                                      : kReplacementCharacter;
-    rest.remove_prefix(next.length);
-  }
-  return text;
+  return DecodeAll(parts_.tokenizer, ids);
+}
+
+std::string_view GenerationServiceImpl::TokenBytes(TokenId id) {
+  return parts_.tokenizer.Bytes(id);
 }
 
 ModelInfo GenerationServiceImpl::GetModel() { return model_; }
 
 LoadInfo GenerationServiceImpl::GetLoad() {
+  constexpr int64_t kUsualPrompt = 64;
   const EngineSnapshot engine = parts_.board.Read();
   return {.ready = Ready(),
           .running = engine.running,
           .waiting = parts_.queue.waiting_requests(),
           .waiting_tokens = parts_.queue.waiting_tokens(),
-          .max_sequences = engine.max_sequences,
+          .max_sequences = options_.max_sequences,
+          .max_waiting = options_.queue.max_requests,
+          .max_waiting_tokens = options_.queue.max_tokens,
           .pages_total = engine.pages_total,
           .pages_free = engine.pages_free,
           .pages_cached = engine.pages_cached,
-          .busy_share = engine.busy_share};
+          .busy_share = engine.busy_share,
+          .predicted_first_token = PredictFirst(kUsualPrompt)};
 }
 
 bool GenerationServiceImpl::Ready() {

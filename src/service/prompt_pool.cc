@@ -8,8 +8,9 @@
 
 namespace renga {
 
-PromptPool::PromptPool(const Limits& limits, std::function<void(RequestId)> late_cancel)
-    : limits_(limits), late_cancel_(std::move(late_cancel)) {
+PromptPool::PromptPool(const Limits& limits, const Clock& clock,
+                       std::function<void(RequestId)> late_cancel)
+    : limits_(limits), clock_(clock), late_cancel_(std::move(late_cancel)) {
   for (int32_t i = 0; i < limits_.threads; ++i) {
     threads_.emplace_back([this] { Work(); });
   }
@@ -79,14 +80,25 @@ void PromptPool::Work() {
       MutexLock lock(mutex_);
       while (queued_.empty() && !closed_) changed_.Wait(mutex_);
       if (queued_.empty()) return;
-      job = std::move(queued_.front());
-      queued_.pop_front();
-      queued_bytes_ -= job->bytes();
+      job = TakeNext();
       running_.push_back({.id = job->id(), .cancelled = false});
     }
     RunJob(*job);
     changed_.NotifyAll();
   }
+}
+
+std::unique_ptr<PromptJob> PromptPool::TakeNext() {
+  const TimePoint now = clock_.Now();
+  auto next = std::find_if(queued_.begin(), queued_.end(), [&](const auto& job) {
+    const std::optional<TimePoint> deadline = job->deadline();
+    return deadline && *deadline <= now;
+  });
+  if (next == queued_.end()) next = queued_.begin();
+  std::unique_ptr<PromptJob> job = std::move(*next);
+  queued_.erase(next);
+  queued_bytes_ -= job->bytes();
+  return job;
 }
 
 void PromptPool::RunJob(PromptJob& job) {

@@ -1,9 +1,11 @@
 // PromptPool: the few threads that render and encode prompts, so that neither an event
 // loop nor the engine thread does.
 //
-// The queue is bounded in jobs and in bytes. A job ends by exactly one Finish, whatever
-// happens: on a pool thread after Prepare, or without Prepare on the thread that cancels
-// it or destroys the pool.
+// The queue is bounded in jobs and in bytes, and goes in order of arrival, but that a job
+// whose deadline has passed is taken first: it ends without work, and would otherwise
+// wait for that of others. A job ends by exactly one Finish, whatever happens: on a pool
+// thread after Prepare, or without Prepare on the thread that cancels it or destroys the
+// pool.
 //
 // Thread safety: TryAdd, Cancel and WaitIdle from any thread.
 // Invariants: a job is in `queued_` or in `running_`, or was finished; no lock is held
@@ -15,10 +17,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/mutex.h"
+#include "renga/clock.h"
 #include "renga/status.h"
 #include "renga/types.h"
 
@@ -29,7 +33,8 @@ class PromptJob {
   virtual ~PromptJob() = default;
   virtual RequestId id() const = 0;
   virtual int64_t bytes() const = 0;  // Of the prompt.
-  // The work. REQUIRES: called at most once.
+  virtual std::optional<TimePoint> deadline() const = 0;
+  // The work, or a look at the deadline alone if it has passed. Called at most once.
   virtual Status Prepare() = 0;
   // `status`: of Prepare; CANCELLED or UNAVAILABLE if it was not wanted any more.
   virtual void Finish(Status status) = 0;
@@ -44,8 +49,9 @@ class PromptPool {
   };
 
   // `late_cancel` is told of a job that was cancelled while its Finish ran, once that has
-  // returned: whoever got the job there must end it.
-  PromptPool(const Limits& limits, std::function<void(RequestId)> late_cancel);
+  // returned: whoever got the job there must end it. `clock` outlives the pool.
+  PromptPool(const Limits& limits, const Clock& clock,
+             std::function<void(RequestId)> late_cancel);
   // Finishes what is queued with UNAVAILABLE and waits for what runs.
   ~PromptPool();
 
@@ -64,10 +70,13 @@ class PromptPool {
   };
 
   void Work() RENGA_EXCLUDES(mutex_);
+  // REQUIRES: some job is queued.
+  std::unique_ptr<PromptJob> TakeNext() RENGA_REQUIRES(mutex_);
   void RunJob(PromptJob& job) RENGA_EXCLUDES(mutex_);
   bool IsCancelled(RequestId id) RENGA_REQUIRES(mutex_);
 
   const Limits limits_;
+  const Clock& clock_;
   const std::function<void(RequestId)> late_cancel_;
   Mutex mutex_;
   CondVar changed_;

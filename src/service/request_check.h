@@ -19,6 +19,11 @@ inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopBytes = 256;  // Of one stop string.
 inline constexpr size_t kMaxStopTokens = 64;
 inline constexpr size_t kMaxMessages = 4096;
+inline constexpr size_t kMaxLogitBiases = 1024;
+inline constexpr float kMaxLogitBias = 100.0f;
+inline constexpr int32_t kMaxChoices = 16;
+inline constexpr size_t kMaxTenantBytes = 128;
+inline constexpr size_t kMaxCacheSaltBytes = 256;
 
 // NOT_FOUND unless `name` is empty, "default" or `loaded`.
 Status CheckModelName(std::string_view name, std::string_view loaded);

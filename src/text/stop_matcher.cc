@@ -5,7 +5,9 @@
 
 namespace renga {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) {
+StopMatcher::StopMatcher(std::vector<std::string> stops) : matched_(stops.size(), 0) {
+  std::vector<Pattern> patterns;
+  patterns.reserve(stops.size());
   for (std::string& stop : stops) {
     Pattern pattern;
     pattern.text = std::move(stop);
@@ -17,13 +19,12 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
       if (text[i] == text[border]) ++border;
       pattern.border[i + 1] = border;
     }
-    longest_ = std::max(longest_, text.size());
-    patterns_.push_back(std::move(pattern));
+    patterns.push_back(std::move(pattern));
   }
+  patterns_ = std::make_shared<const std::vector<Pattern>>(std::move(patterns));
 }
 
-bool StopMatcher::Advance(Pattern& pattern, char byte) {
-  size_t& matched = pattern.matched;
+bool StopMatcher::Advance(const Pattern& pattern, uint32_t& matched, char byte) {
   while (matched > 0 && pattern.text[matched] != byte) matched = pattern.border[matched];
   if (pattern.text[matched] == byte) ++matched;
   if (matched < pattern.text.size()) return false;
@@ -33,15 +34,15 @@ bool StopMatcher::Advance(Pattern& pattern, char byte) {
 
 std::optional<StopMatcher::Match> StopMatcher::Feed(std::string_view text) {
   std::optional<Match> best;
-  for (size_t p = 0; p < patterns_.size(); ++p) {
-    Pattern& pattern = patterns_[p];
+  for (size_t p = 0; p < patterns_->size(); ++p) {
+    const Pattern& pattern = (*patterns_)[p];
     if (pattern.text.empty()) continue;
     for (size_t i = 0; i < text.size(); ++i) {
-      if (!Advance(pattern, text[i])) continue;
+      if (!Advance(pattern, matched_[p], text[i])) continue;
       const size_t begin = read_ + i + 1 - pattern.text.size();
-      const bool better = !best || begin < best->begin ||
-                          (begin == best->begin &&
-                           pattern.text.size() < patterns_[best->stop].text.size());
+      const bool better =
+          !best || begin < best->begin ||
+          (begin == best->begin && pattern.text.size() < stop(best->stop).size());
       if (better) best = Match{begin, p};
     }
   }
@@ -50,9 +51,7 @@ std::optional<StopMatcher::Match> StopMatcher::Feed(std::string_view text) {
 }
 
 size_t StopMatcher::held() const {
-  size_t held = 0;
-  for (const Pattern& pattern : patterns_) held = std::max(held, pattern.matched);
-  return held;
+  return matched_.empty() ? 0 : *std::max_element(matched_.begin(), matched_.end());
 }
 
 }  // namespace renga

@@ -5,12 +5,16 @@
 // of a stop string has to wait for more text. One pass (Knuth-Morris-Pratt) per stop
 // string: linear in the text.
 //
-// Thread rule: one caller at a time.
+// A copy shares the strings (64 of 256 bytes are 80 KiB with their tables), so one for
+// each of many answers costs next to nothing.
+//
+// Thread rule: one caller at a time for each copy.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,21 +37,20 @@ class StopMatcher {
 
   // Bytes at the end of the text so far that may become part of a match.
   size_t held() const;
-  size_t longest() const { return longest_; }
-  const std::string& stop(size_t index) const { return patterns_[index].text; }
+  const std::string& stop(size_t index) const { return (*patterns_)[index].text; }
 
  private:
   struct Pattern {
     std::string text;
     std::vector<uint32_t> border;  // [i]: longest proper border of the first i bytes.
-    size_t matched = 0;            // Bytes of `text` that the input ends with.
   };
 
-  // Reads one byte; true if the pattern ends with it.
-  static bool Advance(Pattern& pattern, char byte);
+  // Reads one byte after `matched` bytes of the pattern; true if the pattern ends with
+  // it.
+  static bool Advance(const Pattern& pattern, uint32_t& matched, char byte);
 
-  std::vector<Pattern> patterns_;
-  size_t longest_ = 0;
+  std::shared_ptr<const std::vector<Pattern>> patterns_;
+  std::vector<uint32_t> matched_;  // Bytes of each pattern that the input ends with.
   size_t read_ = 0;
 };
 

@@ -7,6 +7,15 @@ namespace renga {
 StatusOr<GenerationService*> CallGate::Enter() {
   MutexLock lock(mutex_);
   if (closed_) return Unavailable("the server is shutting down");
+  return EnterOpened();
+}
+
+StatusOr<GenerationService*> CallGate::EnterEvenIfClosed() {
+  MutexLock lock(mutex_);
+  return EnterOpened();
+}
+
+StatusOr<GenerationService*> CallGate::EnterOpened() {
   if (service_ == nullptr) return Unavailable("the server is loading its model");
   ++inside_;
   return service_;

@@ -1,7 +1,9 @@
 // CallGate: whether a call may come in, and how many are inside.
 //
 // Closed until the model is loaded and again when the server drains. Everybody who got
-// the service through Enter gives it back by Leave; after WaitUntilEmpty nobody holds it.
+// the service gives it back by Leave. Work that is new comes in by Enter: after
+// WaitUntilEmpty none is left. What is about the work that goes on (a cancel, the load)
+// also comes in while the server drains, and is answered at once.
 //
 // Thread safety: every method may be called from any thread.
 
@@ -20,6 +22,8 @@ class CallGate {
  public:
   // Lets a call in: what to call; or UNAVAILABLE. After success Leave once.
   StatusOr<GenerationService*> Enter() RENGA_EXCLUDES(mutex_);
+  // The same, but only UNAVAILABLE before Open.
+  StatusOr<GenerationService*> EnterEvenIfClosed() RENGA_EXCLUDES(mutex_);
   void Leave() RENGA_EXCLUDES(mutex_);
 
   void Open(GenerationService& service) RENGA_EXCLUDES(mutex_);
@@ -30,6 +34,8 @@ class CallGate {
   bool WaitUntilEmpty(TimePoint deadline) RENGA_EXCLUDES(mutex_);
 
  private:
+  StatusOr<GenerationService*> EnterOpened() RENGA_REQUIRES(mutex_);
+
   mutable Mutex mutex_;
   CondVar empty_;
   GenerationService* service_ RENGA_GUARDED_BY(mutex_) = nullptr;

@@ -2,11 +2,15 @@
 
 #include <grpc/support/time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "base/status_macros.h"
+#include "transport/caller.h"
 #include "transport/grpc_unary_answer.h"
 #include "transport/proto_conversion.h"
 #include "transport/status_mapping.h"
@@ -17,6 +21,7 @@ namespace {
 
 constexpr char kRequestIdHeader[] = "x-request-id";
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr int kMaxCancelIds = 1024;
 constexpr size_t kMaxWaitingTasks = 256;
 
 // A streamed call that is refused before it starts.
@@ -47,97 +52,173 @@ std::optional<TimePoint> DeadlineOf(const grpc::CallbackServerContext& context,
   return now + std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
 }
 
-// Sends the client's x-request-id back, or `id`.
-Status EchoRequestId(grpc::CallbackServerContext& context, RequestId id) {
+// The client's x-request-id; "" without one.
+StatusOr<std::string> ClientId(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kRequestIdHeader);
-  if (found == metadata.end()) {
-    context.AddInitialMetadata(kRequestIdHeader,
-                               std::to_string(static_cast<uint64_t>(id)));
-    return OkStatus();
-  }
+  if (found == metadata.end()) return std::string();
   const std::string_view value(found->second.data(), found->second.size());
   if (value.size() > kMaxRequestIdBytes) {
     return InvalidArgument(kRequestIdHeader, "must have at most 128 bytes");
   }
-  context.AddInitialMetadata(kRequestIdHeader, std::string(value));
-  return OkStatus();
+  return std::string(value);
+}
+
+std::optional<TimePoint> Earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
 }
 
 }  // namespace
 
-InferenceService::InferenceService(const GrpcSettings& settings)
+InferenceService::InferenceService(const GrpcSettings& settings,
+                                   std::shared_ptr<const ApiKeys> keys)
     : max_backlog_chunks_(settings.max_backlog_chunks),
+      keys_(std::move(keys)),
       watch_(std::chrono::milliseconds(settings.write_timeout_ms)),
       tasks_(kMaxWaitingTasks) {
   CaptureProtobufErrors();
 }
 
-void InferenceService::Open(GenerationService& service) {
+void InferenceService::Open(GenerationService& service, ServerMetrics& metrics) {
   model_ = service.GetModel().name;
+  metrics_ = &metrics;
   gate_.Open(service);
 }
 
+// ---- Generate and GenerateUnary -----------------------------------------------------
+
 StatusOr<GenerateRequest> InferenceService::ReadRequest(
     grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
-    GenerationService& service) {
+    const std::string& tenant, RequestId id) const {
   const TimePoint now = std::chrono::steady_clock::now();
-  const RequestId id = service.NewRequestId();
-  if (Status status = EchoRequestId(context, id); !status.ok()) return status;
   v1::GenerateRequest message;
-  if (Status status = Decode(bytes, message); !status.ok()) return status;
-  StatusOr<GenerateRequest> request = ToGenerateRequest(message);
-  if (!request.ok()) return request;
-  request->id = id;
-  request->arrival = now;
-  request->deadline = DeadlineOf(context, now);
+  RENGA_RETURN_IF_ERROR(Decode(bytes, message));
+  RENGA_ASSIGN_OR_RETURN(GenerateRequest request, ToGenerateRequest(message, now));
+  request.id = id;
+  request.deadline = Earlier(request.deadline, DeadlineOf(context, now));
+  request.tenant = tenant;
   return request;
 }
 
-CallContext InferenceService::MakeCall(grpc::CallbackServerContext& context,
-                                       GenerationService& service, RequestId id) {
-  return {.service = service,
-          .gate = gate_,
-          .watch = watch_,
-          .grpc = context,
-          .id = id,
-          .model = model_};
+StatusOr<InferenceService::Admitted> InferenceService::Admit(
+    grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
+  RENGA_ASSIGN_OR_RETURN(std::string tenant, Identify(context, keys_.get()));
+  RENGA_ASSIGN_OR_RETURN(std::string client_id, ClientId(context));
+  RENGA_ASSIGN_OR_RETURN(GenerationService * service, gate_.Enter());
+  const RequestId id = service->NewRequestId();
+  context.AddInitialMetadata(
+      kRequestIdHeader,
+      client_id.empty() ? std::to_string(static_cast<uint64_t>(id)) : client_id);
+  StatusOr<GenerateRequest> request = ReadRequest(context, bytes, tenant, id);
+  if (!request.ok()) {
+    gate_.Leave();
+    return request.status();
+  }
+  const bool many_choices = request->n > 1;
+  return Admitted{.request = *std::move(request),
+                  .call = {.service = *service,
+                           .metrics = *metrics_,
+                           .gate = gate_,
+                           .watch = watch_,
+                           .registry = registry_,
+                           .grpc = context,
+                           .model = model_,
+                           .id = id,
+                           .tenant = std::move(tenant),
+                           .client_id = std::move(client_id),
+                           .many_choices = many_choices}};
+}
+
+void InferenceService::Start(GenerationService& service, GenerateRequest request,
+                             TokenSink& sink) {
+  const RequestId id = request.id;
+  service.Generate(std::move(request), sink);
+  // A Cancel that came before the service knew the id was lost there.
+  if (registry_.WasCancelled(id)) service.Cancel(id);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  StatusOr<GenerationService*> service = gate_.Enter();
-  if (!service.ok()) return new RefusedStream(service.status());
-  StatusOr<GenerateRequest> request = ReadRequest(*context, *bytes, **service);
-  if (!request.ok()) {
-    gate_.Leave();
-    return new RefusedStream(request.status());
-  }
-  auto* stream = new GrpcTokenStream(MakeCall(*context, **service, request->id),
-                                     max_backlog_chunks_);
-  (*service)->Generate(*std::move(request), *stream);
+  StatusOr<Admitted> admitted = Admit(*context, *bytes);
+  if (!admitted.ok()) return new RefusedStream(admitted.status());
+  GenerationService& service = admitted->call.service;
+  auto* stream = new GrpcTokenStream(std::move(admitted->call), max_backlog_chunks_);
+  Start(service, std::move(admitted->request), *stream);
   return stream;
 }
 
 grpc::ServerUnaryReactor* InferenceService::GenerateUnary(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
     grpc::ByteBuffer* response) {
-  StatusOr<GenerationService*> service = gate_.Enter();
-  if (!service.ok()) return Refuse(*context, service.status());
-  StatusOr<GenerateRequest> request = ReadRequest(*context, *bytes, **service);
-  if (!request.ok()) {
-    gate_.Leave();
-    return Refuse(*context, request.status());
-  }
-  auto* answer =
-      new GrpcUnaryAnswer(MakeCall(*context, **service, request->id), *response);
-  (*service)->Generate(*std::move(request), *answer);
+  StatusOr<Admitted> admitted = Admit(*context, *bytes);
+  if (!admitted.ok()) return Refuse(*context, admitted.status());
+  GenerationService& service = admitted->call.service;
+  auto* answer = new GrpcUnaryAnswer(std::move(admitted->call), *response);
+  Start(service, std::move(admitted->request), *answer);
   return answer;
 }
+
+// ---- GetLoad and Cancel -------------------------------------------------------------
+
+template <class Compute>
+grpc::ServerUnaryReactor* InferenceService::AnswerNow(
+    grpc::CallbackServerContext* context, grpc::ByteBuffer* response, Compute compute) {
+  const StatusOr<std::string> tenant = Identify(*context, keys_.get());
+  if (!tenant.ok()) return Refuse(*context, tenant.status());
+  StatusOr<GenerationService*> service = gate_.EnterEvenIfClosed();
+  if (!service.ok()) return Refuse(*context, service.status());
+  auto message = compute(**service, *tenant);
+  if (message.ok()) *response = Encode(*message);
+  gate_.Leave();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(message.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetLoad(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* bytes,
+                                                    grpc::ByteBuffer* response) {
+  return AnswerNow(context, response,
+                   [bytes](GenerationService& service,
+                           const std::string&) -> StatusOr<v1::GetLoadResponse> {
+                     v1::GetLoadRequest message;
+                     RENGA_RETURN_IF_ERROR(Decode(*bytes, message));
+                     v1::GetLoadResponse response_message;
+                     ToProto(service.GetLoad(), response_message);
+                     return response_message;
+                   });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Cancel(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* bytes,
+                                                   grpc::ByteBuffer* response) {
+  return AnswerNow(
+      context, response,
+      [this, bytes](GenerationService& service,
+                    const std::string& tenant) -> StatusOr<v1::CancelResponse> {
+        v1::CancelRequest message;
+        RENGA_RETURN_IF_ERROR(Decode(*bytes, message));
+        const auto& ids = message.request_ids();
+        if (ids.empty() || ids.size() > kMaxCancelIds) {
+          return InvalidArgument("request_ids", "must have 1 to 1024 entries");
+        }
+        const std::vector<std::string> names(ids.begin(), ids.end());
+        const std::vector<RequestId> found = registry_.Cancel(tenant, names);
+        for (const RequestId id : found) service.Cancel(id);
+        v1::CancelResponse response_message;
+        response_message.set_cancelled(static_cast<int64_t>(found.size()));
+        return response_message;
+      });
+}
+
+// ---- Tokenize, Detokenize and GetModel ----------------------------------------------
 
 template <class Compute>
 grpc::ServerUnaryReactor* InferenceService::AnswerLater(
     grpc::CallbackServerContext* context, grpc::ByteBuffer* response, Compute compute) {
+  const StatusOr<std::string> tenant = Identify(*context, keys_.get());
+  if (!tenant.ok()) return Refuse(*context, tenant.status());
   StatusOr<GenerationService*> service = gate_.Enter();
   if (!service.ok()) return Refuse(*context, service.status());
   // gRPC keeps context, reactor and response until Finish.

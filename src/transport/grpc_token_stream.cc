@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "renga/v1/inference.pb.h"
 #include "transport/proto_conversion.h"
 #include "transport/status_mapping.h"
 #include "transport/wire.h"
@@ -12,28 +11,22 @@ namespace renga {
 
 GrpcTokenStream::GrpcTokenStream(CallContext call, int32_t max_backlog_chunks)
     : call_(std::move(call)), max_backlog_(static_cast<size_t>(max_backlog_chunks)) {
+  entry_.emplace(call_.registry, call_.id, call_.tenant, call_.client_id);
   call_.watch.Add(*this);
 }
 
 void GrpcTokenStream::OnStart(const StartInfo& info) {
   v1::GenerateResponse message;
   v1::Started& started = *message.mutable_started();
-  ToProto(info, started);
+  ToProto(info, call_.service, started);
   started.set_request_id(std::to_string(static_cast<uint64_t>(call_.id)));
   started.set_model(call_.model);
-  Action action;
-  {
-    MutexLock lock(mutex_);
-    if (gone_) return;
-    backlog_.push_back(Encode(message));
-    action = TakeAction();
-  }
-  Run(action);
+  Send(message);
 }
 
 SinkVerdict GrpcTokenStream::OnToken(const TokenChunk& chunk) {
   v1::GenerateResponse message;
-  ToProto(chunk, *message.mutable_chunk());
+  ToProto(chunk, call_.service, *message.mutable_chunk());
   grpc::ByteBuffer bytes = Encode(message);
   Action action;
   SinkVerdict verdict = SinkVerdict::kContinue;
@@ -52,10 +45,22 @@ SinkVerdict GrpcTokenStream::OnToken(const TokenChunk& chunk) {
   return verdict;
 }
 
+void GrpcTokenStream::OnChoiceEnd(const ChoiceEnd& end) {
+  ToProto(end, ChoiceOf(finished_message_, end.choice));
+  if (!call_.many_choices) return;
+  v1::GenerateResponse message;
+  ToProto(end, *message.mutable_choice_finished());
+  Send(message);
+}
+
 void GrpcTokenStream::OnDone(const Completion& completion) {
+  entry_.reset();
   v1::GenerateResponse message;
   const bool good = completion.status.ok();
-  if (good) ToProto(completion, *message.mutable_finished());
+  if (good) {
+    ToProto(completion, finished_message_);
+    message.mutable_finished()->Swap(&finished_message_);
+  }
   Action action;
   {
     MutexLock lock(mutex_);
@@ -71,7 +76,8 @@ void GrpcTokenStream::OnDone(const Completion& completion) {
 }
 
 void GrpcTokenStream::OnWriteDone(bool ok) {
-  WriteEnds();
+  const std::optional<Duration> took = WriteEnds();
+  if (ok && took) call_.metrics.stream_write.Observe(*took);
   Action action;
   bool resume = false;
   bool lost = false;
@@ -110,6 +116,9 @@ void GrpcTokenStream::OnCancel() {
 
 void GrpcTokenStream::OnDone() {
   call_.watch.Remove(*this);
+  // Of the last message, which no OnWriteDone follows.
+  const std::optional<Duration> took = WriteEnds();
+  if (took && !call_.grpc.IsCancelled()) call_.metrics.stream_write.Observe(*took);
   CallGate& gate = call_.gate;
   delete this;
   gate.Leave();
@@ -117,7 +126,20 @@ void GrpcTokenStream::OnDone() {
 
 void GrpcTokenStream::OnWriteStuck() {
   LogWarn("write_timeout", {{"request", static_cast<uint64_t>(call_.id)}});
+  call_.metrics.CountCancellation(CancelStage::kWrite);
   call_.grpc.TryCancel();
+}
+
+void GrpcTokenStream::Send(const v1::GenerateResponse& message) {
+  grpc::ByteBuffer bytes = Encode(message);
+  Action action;
+  {
+    MutexLock lock(mutex_);
+    if (gone_) return;
+    backlog_.push_back(std::move(bytes));
+    action = TakeAction();
+  }
+  Run(action);
 }
 
 GrpcTokenStream::Action GrpcTokenStream::TakeAction() {

@@ -1,7 +1,7 @@
 // GrpcTokenStream: the TokenSink of one streamed call, and the call's gRPC reactor.
 //
 // Three parties call it, each on threads of its own:
-//   engine   OnStart, OnToken..., OnDone(Completion): once, the engine's last call
+//   engine   OnStart, OnToken..., OnChoiceEnd..., OnDone(Completion): once, its last call
 //   gRPC     OnWriteDone after each write; OnCancel at most once; OnDone(): once, its
 //   last watch    OnWriteStuck: a write takes longer than the write timeout
 //
@@ -41,12 +41,16 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "base/mutex.h"
+#include "metrics/server_metrics.h"
 #include "renga/generation_service.h"
 #include "renga/token_sink.h"
+#include "renga/v1/inference.pb.h"
 #include "transport/call_gate.h"
+#include "transport/call_registry.h"
 #include "transport/write_watch.h"
 
 namespace renga {
@@ -54,11 +58,17 @@ namespace renga {
 // What a call needs of the server; all outlive it.
 struct CallContext {
   GenerationService& service;
+  ServerMetrics& metrics;
   CallGate& gate;  // Left when the call has ended.
   WriteWatch& watch;
+  CallRegistry& registry;
   grpc::CallbackServerContext& grpc;
-  RequestId id{};
   std::string model;  // The loaded model's name.
+  // Of the request.
+  RequestId id{};
+  std::string tenant{};
+  std::string client_id{};  // Its x-request-id; "" without one.
+  bool many_choices = false;
 };
 
 class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
@@ -72,6 +82,7 @@ class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // TokenSink.
   void OnStart(const StartInfo& info) override;
   SinkVerdict OnToken(const TokenChunk& chunk) override;
+  void OnChoiceEnd(const ChoiceEnd& end) override;
   void OnDone(const Completion& completion) override;
 
  private:
@@ -87,6 +98,8 @@ class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // WriteWatch::Watched.
   void OnWriteStuck() override;
 
+  // Puts a message into the backlog, and writes it if it is its turn.
+  void Send(const v1::GenerateResponse& message) RENGA_EXCLUDES(mutex_);
   // Decides what comes next and marks it as begun; with kWrite and kWriteAndFinish the
   // message is in `in_flight_`.
   Action TakeAction() RENGA_REQUIRES(mutex_);
@@ -95,6 +108,10 @@ class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   const CallContext call_;
   const size_t max_backlog_;
+
+  // The engine's calls only.
+  std::optional<CallRegistry::Entry> entry_;  // Until the engine's OnDone.
+  v1::Finished finished_message_;             // Its choices, as they end.
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> backlog_ RENGA_GUARDED_BY(mutex_);

@@ -10,6 +10,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <optional>
+
 #include "renga/token_sink.h"
 #include "renga/v1/inference.pb.h"
 #include "transport/grpc_token_stream.h"
@@ -26,6 +28,7 @@ class GrpcUnaryAnswer final : public grpc::ServerUnaryReactor,
   // TokenSink.
   void OnStart(const StartInfo& info) override;
   SinkVerdict OnToken(const TokenChunk& chunk) override;
+  void OnChoiceEnd(const ChoiceEnd& end) override;
   void OnDone(const Completion& completion) override;
 
  private:
@@ -38,9 +41,14 @@ class GrpcUnaryAnswer final : public grpc::ServerUnaryReactor,
   // WriteWatch::Watched.
   void OnWriteStuck() override;
 
+  // Of choice 1 and more; `message_` gets entries up to it.
+  v1::Choice& MoreChoice(int32_t choice);
+
   const CallContext call_;
   grpc::ByteBuffer& response_;
-  v1::GenerateUnaryResponse message_;  // The engine's calls only.
+  // The engine's calls only.
+  std::optional<CallRegistry::Entry> entry_;  // Until the engine's OnDone.
+  v1::GenerateUnaryResponse message_;
 };
 
 }  // namespace renga

@@ -16,6 +16,12 @@ void WriteWatch::Watched::WriteBegins() {
   began_.store(NowNanoseconds(), std::memory_order_relaxed);
 }
 
+std::optional<Duration> WriteWatch::Watched::WriteEnds() {
+  const int64_t began = began_.exchange(0, std::memory_order_relaxed);
+  if (began == 0) return std::nullopt;
+  return Duration(NowNanoseconds() - began);
+}
+
 WriteWatch::WriteWatch(Duration timeout)
     : timeout_(timeout), thread_([this] { Run(); }) {}
 

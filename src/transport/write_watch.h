@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 
@@ -29,7 +30,8 @@ class WriteWatch {
     virtual void OnWriteStuck() = 0;
 
     void WriteBegins();
-    void WriteEnds() { began_.store(0, std::memory_order_relaxed); }
+    // How long the write took; nothing if none is under way, or it was found stuck.
+    std::optional<Duration> WriteEnds();
 
    private:
     friend class WriteWatch;

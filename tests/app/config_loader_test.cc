@@ -155,11 +155,21 @@ TEST_F(ConfigLoaderTest, VariablesOfOthersAreLeftAlone) {
   EXPECT_THAT(loaded->warnings, IsEmpty());
 }
 
-TEST_F(ConfigLoaderTest, AVariableOfNoSectionIsAWarning) {
-  const auto loaded = FromEnvironment({"RENGA_SCHEDULR_WINDOW_MS=5"});
-  ASSERT_TRUE(loaded.ok());
-  ASSERT_EQ(loaded->warnings.size(), 1u);
-  EXPECT_THAT(loaded->warnings[0], HasSubstr("RENGA_SCHEDULR_WINDOW_MS"));
+TEST_F(ConfigLoaderTest, AMistypedVariableIsNamedWithWhatWasMeant) {
+  for (const char* name : {"RENGA_SCHEDULR_WINDOW_MS", "RENGA_SHCEDULER_WINDOW_MS",
+                           "RENGA_SCHEDULER_WINDOWMS", "RENGA_SCHEDULERS_WINDOW_MS"}) {
+    const Status status = FromEnvironment({std::string(name) + "=5"}).status();
+    EXPECT_EQ(status.field(), name);
+    EXPECT_THAT(status.message(), HasSubstr("RENGA_SCHEDULER_WINDOW_MS")) << name;
+  }
+}
+
+TEST_F(ConfigLoaderTest, AVariableThatIsNearNoSettingIsAWarning) {
+  const auto loaded = FromEnvironment({"RENGA_FUZZ_SECONDS=5", "RENGA_LLAMA_BIN=/x",
+                                       "RENGA_" + std::string(100'000, 'X') + "=1"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  ASSERT_EQ(loaded->warnings.size(), 3u);
+  EXPECT_THAT(loaded->warnings[0], HasSubstr("RENGA_FUZZ_SECONDS"));
 }
 
 TEST_F(ConfigLoaderTest, AWrongFlagIsNamed) {

@@ -27,6 +27,26 @@ TEST(AlignedBufferTest, AMoveLeavesOneOwner) {
   EXPECT_EQ(c.size(), 4096u);
 }
 
+TEST(AlignedBufferTest, IsBookedByPurposeWhileItLives) {
+  const MemoryLedger& ledger = MemoryLedger::Process();
+  const auto [bytes, buffers] = ledger.Read(MemoryPurpose::kActivations);
+  {
+    AlignedBuffer a = AlignedBuffer::Allocate(10'000, MemoryPurpose::kActivations);
+    EXPECT_EQ(ledger.Read(MemoryPurpose::kActivations).bytes, bytes + 10'000);
+    EXPECT_EQ(ledger.Read(MemoryPurpose::kActivations).buffers, buffers + 1);
+    AlignedBuffer b = std::move(a);
+    a = AlignedBuffer::Allocate(500, MemoryPurpose::kActivations);
+    b = AlignedBuffer();
+    EXPECT_EQ(ledger.Read(MemoryPurpose::kActivations).bytes, bytes + 500);
+    // What could not be had is not booked.
+    EXPECT_EQ(
+        AlignedBuffer::Allocate(size_t{1} << 62, MemoryPurpose::kActivations).data(),
+        nullptr);
+  }
+  EXPECT_EQ(ledger.Read(MemoryPurpose::kActivations).bytes, bytes);
+  EXPECT_EQ(ledger.Read(MemoryPurpose::kActivations).buffers, buffers);
+}
+
 TEST(AlignedBufferTest, WhatCannotBeHadIsNull) {
   EXPECT_EQ(AlignedBuffer::Allocate(0).data(), nullptr);
   EXPECT_EQ(AlignedBuffer::Allocate(size_t{1} << 62).data(), nullptr);

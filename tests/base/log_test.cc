@@ -53,6 +53,19 @@ TEST(LogTest, LinesBelowTheLevelAreNotWritten) {
   EXPECT_THAT(lines, HasSubstr("loud"));
 }
 
+TEST(LogTest, TheLevelChangesWhileItRunsAndTheFormatStays) {
+  const std::string lines = Captured("warn", "json", [] {
+    LogInfo("quiet");
+    EXPECT_TRUE(SetLogLevel("debug").ok());
+    LogInfo("loud");
+    EXPECT_EQ(SetLogLevel("shouting").field(), "level");
+    LogInfo("still");
+  });
+  EXPECT_THAT(lines, Not(HasSubstr("quiet")));
+  EXPECT_THAT(lines, HasSubstr(R"("event":"loud")"));
+  EXPECT_THAT(lines, HasSubstr(R"("event":"still")"));
+}
+
 TEST(LogTest, WrongSettingsAreNamed) {
   EXPECT_EQ(ConfigureLog("loud", "text").field(), "log.level");
   EXPECT_EQ(ConfigureLog("info", "xml").field(), "log.format");

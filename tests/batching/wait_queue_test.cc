@@ -13,6 +13,7 @@ namespace {
 
 using PushResult = WaitQueue::PushResult;
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 constexpr TimePoint kPast{};
 
@@ -91,6 +92,44 @@ TEST(WaitQueueTest, WakeEndsAWaitWithNothing) {
   WaitQueue queue({});
   queue.Wake();
   EXPECT_TRUE(queue.Take(std::nullopt).requests.empty());
+}
+
+TEST(WaitQueueTest, AFlushIsTakenOnceAndEndsAWait) {
+  WaitQueue queue({});
+  int64_t freed = 0;
+  std::thread poster(
+      [&] { EXPECT_TRUE(queue.PostFlush([&](int64_t pages) { freed += pages; })); });
+  const WaitQueue::Mail mail = queue.Take(std::nullopt);
+  poster.join();
+  ASSERT_EQ(mail.flushes.size(), 1u);
+  mail.flushes[0](7);
+  EXPECT_EQ(freed, 7);
+  EXPECT_TRUE(queue.Take(kPast).flushes.empty());
+}
+
+TEST(WaitQueueTest, AFlushBeforeTheCloseIsInTheMailThatSaysSoAndALaterOneIsRefused) {
+  WaitQueue queue({});
+  std::vector<int64_t> calls;
+  const auto done = [&](int64_t pages) { calls.push_back(pages); };
+  EXPECT_TRUE(queue.PostFlush(done));
+  queue.Close();
+  EXPECT_FALSE(queue.PostFlush(done));
+  const WaitQueue::Mail mail = queue.Take(std::nullopt);
+  EXPECT_TRUE(mail.closed);
+  EXPECT_EQ(mail.flushes.size(), 1u);
+  EXPECT_THAT(calls, IsEmpty());
+}
+
+TEST(WaitQueueTest, AFlushThatNobodyTookIsToldSoWhenTheQueueDies) {
+  std::vector<int64_t> calls;
+  {
+    WaitQueue queue({});
+    queue.PostFlush([&](int64_t pages) { calls.push_back(pages); });
+    for (const auto& taken : queue.Take(kPast).flushes) taken(3);
+    queue.PostFlush([&](int64_t pages) { calls.push_back(pages); });
+    EXPECT_THAT(calls, ElementsAre(3));
+  }
+  EXPECT_THAT(calls, ElementsAre(3, -1));
 }
 
 TEST(WaitQueueTest, ManyThreadsLoseNothing) {

@@ -30,15 +30,20 @@ PATIENCE = 60.0  # Seconds for anything that must happen; only a hang reaches it
 
 
 def _generate_stubs():
+    import grpc_tools
     from grpc_tools import protoc
 
     out = tempfile.mkdtemp(prefix="renga_stubs_")
     arguments = [
         "protoc",
         f"-I{ROOT / 'proto'}",
+        f"-I{pathlib.Path(grpc_tools.__file__).parent / '_proto'}",
         f"--python_out={out}",
         f"--grpc_python_out={out}",
         "renga/v1/inference.proto",
+        "renga/v1/admin.proto",
+        "google/rpc/status.proto",
+        "google/rpc/error_details.proto",
     ]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
@@ -46,6 +51,8 @@ def _generate_stubs():
 
 
 _generate_stubs()
+from google.rpc import error_details_pb2, status_pb2  # noqa: E402
+from renga.v1 import admin_pb2, admin_pb2_grpc  # noqa: E402
 from renga.v1 import inference_pb2 as pb  # noqa: E402
 from renga.v1 import inference_pb2_grpc as pb_grpc  # noqa: E402
 
@@ -84,7 +91,7 @@ class Server:
     def __init__(self, model, *flags, environment=None, before_exec=None):
         command = [_binary(), "serve", "--model.path", model, "--log.format", "json"]
         names = flags[::2]
-        for name in ("--grpc.address", "--admin.address"):
+        for name in ("--grpc.address", "--admin.address", "--admin.grpc_address"):
             if name not in names:
                 command += [name, "127.0.0.1:0"]
         command += flags
@@ -137,6 +144,7 @@ class Server:
         event = self.wait_event("listening")
         self.grpc_address = event["grpc"]
         self.admin_address = event["admin"]
+        self.admin_grpc_address = event["admin_grpc"]
         return self
 
     def wait_ready(self):
@@ -144,10 +152,10 @@ class Server:
         self.wait_event("ready")
         return self
 
-    def channel(self, *options):
+    def channel(self, *options, address=None):
         """A connection of its own."""
         channel = grpc.insecure_channel(
-            self.grpc_address,
+            address or self.grpc_address,
             options=(("grpc.use_local_subchannel_pool", 1), *options),
         )
         self._channels.append(channel)
@@ -161,6 +169,9 @@ class Server:
 
     def stub(self, channel=None):
         return pb_grpc.InferenceStub(channel or self.channel())
+
+    def admin(self):
+        return admin_pb2_grpc.AdminStub(self.channel(address=self.admin_grpc_address))
 
     def check(self, service=""):
         stub = health_pb2_grpc.HealthStub(self.channel())
@@ -179,13 +190,21 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def metric(self, name):
-        """The sum of all samples of a metric."""
+    def metric(self, name, **labels):
+        """The sum of all samples of a metric that have these labels."""
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
         total = 0.0
         for line in self.get("/metrics")[1].splitlines():
-            if line.split("{")[0].split(" ")[0] == name:
+            if line.split("{")[0].split(" ")[0] == name and all(w in line for w in wanted):
                 total += float(line.rsplit(" ", 1)[1])
         return total
+
+    def idle(self):
+        """Nothing runs or waits, and no sequence holds a KV page."""
+        return not any(
+            self.metric(f"renga_{gauge}")
+            for gauge in ("requests_running", "requests_waiting", "kv_pages_used")
+        )
 
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
@@ -209,6 +228,40 @@ class Server:
         self.wait_exit()
 
 
+def text_request(text="hi", sampling=None, **fields):
+    """A request for plain text; `sampling`: a dict of sampling parameters."""
+    return pb.GenerateRequest(
+        text=text, sampling=pb.SamplingParams(**(sampling or {})), **fields
+    )
+
+
+def refused(call, *arguments, **options):
+    """The error with which a call must end."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*arguments, **options)
+    return caught.value
+
+
+def load_of(server):
+    return server.stub().GetLoad(pb.GetLoadRequest())
+
+
+def in_threads(tasks):
+    """Runs all at the same time; their results in order."""
+    results = [None] * len(tasks)
+
+    def run(i):
+        results[i] = tasks[i]()
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(tasks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "a call hangs"
+    return results
+
+
 def eventually(predicate, what):
     end = time.monotonic() + PATIENCE
     while not predicate():
@@ -217,14 +270,45 @@ def eventually(predicate, what):
         time.sleep(0.01)
 
 
+def stalled_stream(server, *metadata):
+    """A long answer of which one message is read: it pauses and cannot end by itself."""
+    call = server.stub(server.slow_channel()).Generate(
+        text_request(max_tokens=4000, ignore_end_token=True), metadata=metadata
+    )
+    return call, next(call)
+
+
+def block(server, places=1):
+    """Stalls streams until a server of so many places (max_sequences) starts nothing more.
+
+    A stalled stream gives its place away, as long as no more of them than places stall.
+    """
+    return [stalled_stream(server)[0] for _ in range(places + 1)]
+
+
+def details_of(error, kind):
+    """The google.rpc message of that kind in an error's details, or None."""
+    for name, value in error.trailing_metadata() or ():
+        if name == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                message = kind()
+                if detail.Unpack(message):
+                    return message
+    return None
+
+
 class Answer:
     """A whole stream, or as much of it as came before an error."""
 
     def __init__(self, call):
         self.started = None
         self.finished = None
+        # Of all choices together, and by choice as GenerateUnary has them.
         self.text = ""
         self.token_ids = []
+        self.choices = {}
+        self.ends = []
+        self.chunks = []
         self.order = []
         self.error = None
         try:
@@ -239,10 +323,37 @@ class Answer:
         if event == "started":
             self.started = message.started
         elif event == "chunk":
+            self.chunks.append(message.chunk)
             self.text += message.chunk.text
             self.token_ids += message.chunk.token_ids
+            choice = self.choices.setdefault(message.chunk.choice, pb.Choice())
+            choice.choice = message.chunk.choice
+            choice.text += message.chunk.text
+            choice.token_ids.extend(message.chunk.token_ids)
+            choice.logprobs.extend(message.chunk.logprobs)
+        elif event == "choice_finished":
+            self.ends.append(message.choice_finished)
         else:
             self.finished = message.finished
+
+    def assert_equals_unary(self, unary):
+        """The stream joined together is the unary answer, choice by choice."""
+        assert self.error is None, self.error
+        first = pb.Choice(text=unary.text, token_ids=unary.token_ids, logprobs=unary.logprobs)
+        for choice in (first, *unary.more_choices):
+            empty = pb.Choice(choice=choice.choice)
+            assert self.choices.get(choice.choice, empty) == choice
+        assert len(unary.more_choices) == len(self.finished.choices) - 1
+        assert self.finished.finish_reason == unary.finished.finish_reason
+        assert self.finished.stop_cause == unary.finished.stop_cause
+        assert self.finished.stop_text == unary.finished.stop_text
+        assert list(self.finished.choices) == list(unary.finished.choices)
+        mine, theirs = self.finished.usage, unary.finished.usage
+        assert mine.prompt_tokens == theirs.prompt_tokens
+        assert mine.completion_tokens == theirs.completion_tokens
+        assert list(self.started.prompt_token_ids) == list(unary.started.prompt_token_ids)
+        assert self.started.prompt_text == unary.started.prompt_text
+        assert list(self.started.prompt_logprobs) == list(unary.started.prompt_logprobs)
 
     def same_tokens(self, other):
         return (self.text, self.token_ids) == (other.text, other.token_ids)

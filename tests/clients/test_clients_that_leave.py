@@ -24,16 +24,8 @@ def long_request(prompt="hi"):
     return pb.GenerateRequest(text=prompt, max_tokens=4000, ignore_end_token=True)
 
 
-def idle(server):
-    return (
-        server.metric("renga_requests_running") == 0
-        and server.metric("renga_requests_waiting") == 0
-        and server.metric("renga_kv_pages_used") == 0
-    )
-
-
 def assert_goes_idle(server):
-    eventually(lambda: idle(server), "idle")
+    eventually(server.idle, "idle")
     again = server.stub().GenerateUnary(
         pb.GenerateRequest(text="hi", max_tokens=4, sampling=pb.SamplingParams(seed=1))
     )
@@ -49,7 +41,7 @@ def stalled_stream(server, **options):
 
 def test_a_cancelled_stream_frees_all(server):
     call = stalled_stream(server)
-    assert not idle(server)
+    assert not server.idle()
     call.cancel()
     assert_goes_idle(server)
 
@@ -97,7 +89,11 @@ def test_a_deadline_too_short_for_anything_is_told_so(server):
     for _ in range(20):
         with pytest.raises(grpc.RpcError) as caught:
             server.stub().GenerateUnary(long_request("x" * 2000), timeout=0.001)
-        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        # It passed, or was predicted to.
+        assert caught.value.code() in (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+        )
     assert_goes_idle(server)
 
 
@@ -123,7 +119,7 @@ def test_a_killed_client_process_frees_all(server):
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as client:
         assert client.stdout.readline() == b"reading\n"
-        assert not idle(server)
+        assert not server.idle()
         client.send_signal(signal.SIGKILL)
         client.wait(PATIENCE)
     assert_goes_idle(server)
@@ -137,6 +133,32 @@ def test_stalled_readers_do_not_slow_others_down(server):
         assert answer.finished.usage.completion_tokens == 50
     for call in calls:
         assert call.is_active()
+        call.cancel()
+    assert_goes_idle(server)
+
+
+def resident_bytes(server):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        (line,) = [line for line in status if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+def test_50_streams_that_nobody_reads_take_a_bounded_memory_each(start, tiny_model):
+    server = start(tiny_model, "--grpc.write_timeout_ms", "600000").wait_ready()
+    request = pb.GenerateRequest(text="hi", max_tokens=50, ignore_end_token=True)
+    server.stub().GenerateUnary(request)
+    before = resident_bytes(server)
+    calls = [stalled_stream(server) for _ in range(50)]
+    # One that reads is served beside them.
+    assert server.stub().GenerateUnary(request).finished.usage.completion_tokens == 50
+    tokens = -1
+    while tokens != server.metric("renga_generated_tokens_total"):
+        tokens = server.metric("renga_generated_tokens_total")
+        time.sleep(0.1)
+    pages = server.metric("renga_kv_pages_used")
+    page_bytes = 2 * 2 * 2 * 16 * 64 * 2  # K and V, layers, heads, head_dim, tokens, f16.
+    assert resident_bytes(server) - before < pages * page_bytes + 50 * 2**20
+    for call in calls:
         call.cancel()
     assert_goes_idle(server)
 
@@ -177,7 +199,7 @@ def test_every_request_is_counted_once(start, tiny_model):
         call.cancel()
     for _ in range(5):
         server.stub().GenerateUnary(pb.GenerateRequest(text="hi", max_tokens=2))
-    eventually(lambda: idle(server), "idle")
+    eventually(server.idle, "idle")
     eventually(
         lambda: server.metric("renga_requests_total") - before == 15, "15 requests counted"
     )

@@ -109,7 +109,10 @@ def test_sigterm_lets_running_streams_finish_and_refuses_new_ones(start, tiny_mo
         answer.add(first)
         assert answer.error is None
         assert answer.text == reference.text
-        assert answer.finished.usage == reference.finished.usage
+        assert (
+            answer.finished.usage.completion_tokens
+            == reference.finished.usage.completion_tokens
+        )
     assert server.wait_exit() == 0
 
 
@@ -146,7 +149,7 @@ def test_sigterm_while_loading_exits_0(start, slow_model):
     assert server.wait_exit() == 0
 
 
-@pytest.mark.parametrize("flag", ["--grpc.address", "--admin.address"])
+@pytest.mark.parametrize("flag", ["--grpc.address", "--admin.address", "--admin.grpc_address"])
 def test_a_port_in_use_ends_the_start_before_the_model_loads(start, tiny_model, flag):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1:%d" % taken.getsockname()[1]

@@ -1,14 +1,14 @@
 """Bad input gets an error that names the field, and harms nobody else."""
 
+import conftest
 import grpc
 import pytest
 from conftest import Answer, eventually, make_tiny_model, pb
 
 
 def refused(call, *arguments, **options):
-    with pytest.raises(grpc.RpcError) as caught:
-        call(*arguments, **options)
-    return caught.value.code(), caught.value.details()
+    error = conftest.refused(call, *arguments, **options)
+    return error.code(), error.details()
 
 
 def text(**fields):
@@ -105,7 +105,7 @@ def test_a_vast_max_tokens_is_cut_to_the_context(server):
     assert answer.finished.usage.completion_tokens == 3
 
 
-@pytest.mark.parametrize("number", [10, 11, 19, 536870911])
+@pytest.mark.parametrize("number", [20, 29, 536870911])
 def test_an_unknown_field_is_refused_by_its_number(server, number):
     raw = server.channel().unary_unary("/renga.v1.Inference/GenerateUnary")
     tag = number << 3

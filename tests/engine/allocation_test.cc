@@ -24,6 +24,11 @@ TEST(AllocationTest, SteadyDecodeAllocatesNothing) {
   EngineHarness harness(options, *transformer);
   for (int i = 0; i < 7; ++i) {
     EngineRequest request = harness.Request(PromptOf(20 + i, i), 200);
+    if (i == 1) request.n = 3;
+    if (i == 2) request.logprobs = 5;
+    if (i == 3) request.sampling.presence_penalty = 0.5f;
+    if (i == 4) request.use_prefix_cache = false;
+    if (i == 5) request.min_tokens = 100;
     request.sink = std::make_unique<SilentSink>();
     ASSERT_EQ(harness.queue.TryPush(request), WaitQueue::PushResult::kOk);
   }

@@ -47,7 +47,9 @@ class Storm {
         const auto expected = backend_.ExpectedAnswer(call.prompt, call.tokens);
         if (completion.status.ok()) {
           ++answered;
-          ASSERT_THAT(call.sink.tokens(), testing::ElementsAreArray(expected));
+          for (int32_t choice = 0; choice < call.n; ++choice) {
+            ASSERT_THAT(call.sink.tokens(choice), testing::ElementsAreArray(expected));
+          }
         } else {
           ++cancelled;
           ASSERT_EQ(completion.status.code(), StatusCode::kCancelled);
@@ -61,7 +63,7 @@ class Storm {
     EXPECT_GT(answered, kThreads * kEach / 10);
     EXPECT_GT(cancelled, 0);
     const EngineSnapshot snapshot = board_.Read();
-    EXPECT_EQ(snapshot.pages_free, options_.pages);
+    EXPECT_EQ(snapshot.pages_free + snapshot.pages_cached, options_.pages);
     EXPECT_FALSE(snapshot.busy);
     EXPECT_EQ(queue_.waiting_requests(), 0);
     EXPECT_EQ(queue_.waiting_tokens(), 0);
@@ -73,6 +75,7 @@ class Storm {
     CollectingSink sink;
     std::vector<TokenId> prompt;
     int64_t tokens = 0;
+    int32_t n = 1;
     bool cancelled = false;
   };
 
@@ -93,6 +96,7 @@ class Storm {
           });
       call.prompt = PromptOf(1 + static_cast<int64_t>(rng() % 150), i);
       call.tokens = (from_inside ? 2 : 1) + static_cast<int64_t>(rng() % 40);
+      call.n = rng() % 5 == 0 ? 3 : 1;
       call.cancelled = from_inside;
       Push(id, call);
       if (from_inside || rng() % 4 == 0) continue;
@@ -112,6 +116,8 @@ class Storm {
     request.sampling.temperature = 0.0f;
     request.max_tokens = call.tokens;
     request.max_tokens_given = true;
+    request.n = call.n;
+    request.logprobs = call.n == 1 ? -1 : 2;
     request.arrival = clock_.Now();
     request.sink = std::make_unique<ForwardingSink>(call.sink);
     // Full: step aside, so that on few cores the engine gets its turn.

@@ -56,10 +56,11 @@ class EngineHarness {
   }
 
   CollectingSink& Submit(EngineRequest request, CollectingSink::Script script = nullptr) {
-    CollectingSink& sink = sinks_.emplace_back(std::move(script));
-    request.sink = std::make_unique<ForwardingSink>(sink);
-    EXPECT_EQ(queue.TryPush(request), WaitQueue::PushResult::kOk);
-    return sink;
+    return Push(std::move(request), sinks_.emplace_back(std::move(script)));
+  }
+  CollectingSink& SubmitChoices(EngineRequest request,
+                                CollectingSink::ChoiceScript script) {
+    return Push(std::move(request), sinks_.emplace_back(std::move(script)));
   }
   CollectingSink& Submit(std::vector<TokenId> prompt, int64_t max_tokens,
                          CollectingSink::Script script = nullptr) {
@@ -73,11 +74,14 @@ class EngineHarness {
     ExpectAllEnded();
   }
 
-  // Every sink was told once, every page is back, nothing counts as waiting.
+  // Every sink was told once, no sequence holds a page, nothing counts as waiting.
   void ExpectAllEnded() {
     for (const CollectingSink& sink : sinks_) EXPECT_TRUE(sink.done());
     const EngineSnapshot snapshot = board.Read();
-    EXPECT_EQ(snapshot.pages_free, snapshot.pages_total);
+    EXPECT_EQ(snapshot.pages_free + snapshot.pages_cached, snapshot.pages_total);
+    EXPECT_EQ(Metric("renga_kv_pages_used"), 0);
+    EXPECT_EQ(Metric("renga_requests_running"), 0);
+    EXPECT_EQ(Metric("renga_requests_waiting"), 0);
     EXPECT_EQ(snapshot.running, 0);
     EXPECT_EQ(snapshot.waiting, 0);
     EXPECT_FALSE(snapshot.busy);
@@ -107,6 +111,12 @@ class EngineHarness {
   Engine engine;
 
  private:
+  CollectingSink& Push(EngineRequest request, CollectingSink& sink) {
+    request.sink = std::make_unique<ForwardingSink>(sink);
+    EXPECT_EQ(queue.TryPush(request), WaitQueue::PushResult::kOk);
+    return sink;
+  }
+
   uint64_t next_id_ = 1;
   std::deque<CollectingSink> sinks_;  // They may not move.
 };

@@ -9,8 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/engine/engine_harness.h"
-#include "tests/fakes/fake_backend.h"
+#include "tests/engine/engine_fixture.h"
 
 namespace renga {
 namespace {
@@ -20,32 +19,6 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-class EngineTest : public testing::Test {
- protected:
-  void Build(EngineOptions options, int64_t context = 1024) {
-    transformer_ = WeightlessTransformer(backend_, context, options);
-    harness_ = std::make_unique<EngineHarness>(options, *transformer_);
-  }
-  EngineHarness& h() { return *harness_; }
-
-  // Runs `action` on the engine thread inside step number `step`, from 1.
-  void InStep(int64_t step, std::function<void()> action) {
-    backend_.on_step = [step, action = std::move(action)](int64_t now) {
-      if (now == step) action();
-      return OkStatus();
-    };
-  }
-  void ExpectAnswer(const CollectingSink& sink, const std::vector<TokenId>& prompt,
-                    int64_t tokens) {
-    EXPECT_THAT(sink.tokens(), ElementsAreArray(backend_.ExpectedAnswer(prompt, tokens)));
-    EXPECT_EQ(sink.completion().usage.prompt_tokens, static_cast<int64_t>(prompt.size()));
-  }
-
-  FakeBackend backend_;
-  std::unique_ptr<Transformer> transformer_;
-  std::unique_ptr<EngineHarness> harness_;
-};
 
 // ---- How an answer ends.
 
@@ -130,7 +103,7 @@ TEST_F(EngineTest, WhatCanNeverRunIsRefusedWithBothNumbersAndBlocksNobody) {
   EngineRequest foreign = h().Request({5, 1000}, 1);
   CollectingSink& foreign_token = h().Submit(std::move(foreign));
   CollectingSink& empty = h().Submit({}, 1);
-  CollectingSink& no_tokens = h().Submit({5}, 0);
+  CollectingSink& no_tokens = h().Submit({5}, -1);
   std::vector<CollectingSink*> small;
   for (int i = 0; i < 10; ++i) small.push_back(&h().Submit(PromptOf(20, i), 4));
   h().RunToEnd();
@@ -480,6 +453,20 @@ TEST_F(EngineTest, TimingsTellWhereTheTimeOfARequestWent) {
   EXPECT_EQ(h().Metric("renga_engine_steps_total"), 6);
 }
 
+TEST_F(EngineTest, ACancelIsFreedWithinTheStepInWhichItCame) {
+  Build({.scheduler = {}, .pages = 32});
+  h().Submit(PromptOf(10, 1), 500);
+  backend_.on_step = [&](int64_t step) {
+    h().clock.Advance(milliseconds(10));
+    if (step == 5) h().queue.PostCancel(RequestId{1});
+    return OkStatus();
+  };
+  h().RunToEnd();
+  EXPECT_EQ(backend_.steps(), 5);
+  EXPECT_EQ(h().Metric("renga_cancel_latency_seconds_count"), 1);
+  EXPECT_NEAR(h().Metric("renga_cancel_latency_seconds_sum"), 0.010, 1e-9);
+}
+
 TEST_F(EngineTest, TheSnapshotShowsTheMeasuredStepAndTheLoad) {
   Build({.scheduler = {}, .pages = 32});
   EngineSnapshot inside;
@@ -495,7 +482,8 @@ TEST_F(EngineTest, TheSnapshotShowsTheMeasuredStepAndTheLoad) {
   EXPECT_EQ(inside.steps, 9);
   EXPECT_EQ(inside.pages_total, 32);
   EXPECT_EQ(inside.pages_free, 30);
-  EXPECT_EQ(h().board.Read().step_base, milliseconds(10));
+  EXPECT_EQ(inside.decoding, 1);
+  EXPECT_EQ(inside.decode_step, milliseconds(10));
 }
 
 TEST_F(EngineTest, TheFirstStepAfterAnIdleTimeIsAlreadySeenAsWork) {

@@ -1,4 +1,5 @@
-// KvPool: pages give themselves back, shared ones with their last holder.
+// KvPool: pages give themselves back, shared ones with their last holder; a watcher hears
+// of the pages it watches.
 
 #include "engine/kv_pool.h"
 
@@ -6,6 +7,7 @@
 
 #include <random>
 #include <set>
+#include <vector>
 
 namespace renga {
 namespace {
@@ -41,6 +43,47 @@ TEST(KvPoolTest, ASharedPageIsFreeWithItsLastHolder) {
   EXPECT_EQ(b.id(), 0);
   b.Reset();
   EXPECT_EQ(pool.free(), 1);
+}
+
+// What the pool told, in order: +page when it became shared, -page when it no longer was.
+class WatcherLog final : public PageWatcher {
+ public:
+  void OnShared(PageId page) override { told.push_back(1 + page); }
+  void OnUnshared(PageId page) override { told.push_back(-1 - page); }
+  std::vector<int> told;
+};
+
+TEST(KvPoolTest, AWatcherHearsWhenOthersBeginAndCeaseToHoldAWatchedPage) {
+  KvPool pool(2);
+  WatcherLog log;
+  pool.SetWatcher(&log);
+  PageRef kept = pool.Allocate();
+  const PageRef not_watched = pool.Allocate();
+  ASSERT_EQ(kept.id(), 0);
+  pool.Watch(0);
+  {
+    const PageRef second = kept.Share();
+    EXPECT_EQ(log.told, (std::vector<int>{1}));
+    const PageRef third = second.Share();
+    const PageRef other = not_watched.Share();
+    EXPECT_EQ(log.told.size(), 1u) << "only the first of the others, only of that page";
+  }
+  EXPECT_EQ(log.told, (std::vector<int>{1, -1}));
+  pool.Unwatch(0);
+  { const PageRef second = kept.Share(); }
+  EXPECT_EQ(log.told.size(), 2u);
+  pool.SetWatcher(nullptr);
+}
+
+TEST(KvPoolDeathTest, AWatchedPageCannotBeLost) {
+  KvPool pool(1);
+  WatcherLog log;
+  pool.SetWatcher(&log);
+  PageRef page = pool.Allocate();
+  pool.Watch(page.id());
+  EXPECT_DEATH(page.Reset(), "references > 0");
+  EXPECT_DEATH(pool.SetWatcher(nullptr), "watched_pages_ == 0");
+  pool.Unwatch(page.id());
 }
 
 TEST(KvPoolTest, UnderRandomTrafficFreeAndUsedAlwaysMakeTheTotal) {

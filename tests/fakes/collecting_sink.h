@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -21,35 +22,54 @@ namespace renga {
 
 class CollectingSink final : public TokenSink {
  public:
-  // The verdict after the n-th token, n from 1.
+  // The verdict after the n-th token of a choice, n from 1.
+  using ChoiceScript =
+      std::function<SinkVerdict(int32_t choice, int64_t n, TokenId token)>;
   using Script = std::function<SinkVerdict(int64_t n, TokenId token)>;
 
   CollectingSink() = default;
-  explicit CollectingSink(Script script) : script_(std::move(script)) {}
+  explicit CollectingSink(Script script) {
+    if (!script) return;
+    script_ = [script = std::move(script)](int32_t, int64_t n, TokenId token) {
+      return script(n, token);
+    };
+  }
+  explicit CollectingSink(ChoiceScript script) : script_(std::move(script)) {}
 
   void OnStart(const StartInfo& info) override {
     EXPECT_EQ(starts_, 0) << "OnStart twice";
     EXPECT_FALSE(done()) << "OnStart after OnDone";
     ++starts_;
     start_ = info;
+    prompt_.assign(info.prompt.begin(), info.prompt.end());
+    prompt_logprobs_.assign(info.prompt_logprobs.begin(), info.prompt_logprobs.end());
+    start_.prompt = {};
+    start_.prompt_logprobs = {};
   }
 
   SinkVerdict OnToken(const TokenChunk& chunk) override {
     EXPECT_EQ(starts_, 1) << "OnToken before OnStart";
     EXPECT_FALSE(done()) << "OnToken after OnDone";
-    EXPECT_FALSE(stopped_) << "OnToken after kStop";
+    EXPECT_TRUE(chunk.logprobs.empty() || chunk.logprobs.size() == chunk.tokens.size());
+    Choice& choice = At(chunk.choice);
+    EXPECT_FALSE(choice.stopped) << "OnToken after kStop";
+    EXPECT_FALSE(choice.ended) << "OnToken after OnChoiceEnd";
     SinkVerdict verdict = SinkVerdict::kContinue;
     for (const TokenId token : chunk.tokens) {
-      tokens_.push_back(token);
+      choice.tokens.push_back(token);
       text_ += chunk.text;
-      if (script_) verdict = script_(static_cast<int64_t>(tokens_.size()), token);
+      if (!script_) continue;
+      verdict = script_(chunk.choice, static_cast<int64_t>(choice.tokens.size()), token);
     }
-    stopped_ = verdict == SinkVerdict::kStop;
+    choice.logprobs.insert(choice.logprobs.end(), chunk.logprobs.begin(),
+                           chunk.logprobs.end());
+    choice.stopped = verdict == SinkVerdict::kStop;
     return verdict;
   }
 
   void OnChoiceEnd(const ChoiceEnd& end) override {
     EXPECT_FALSE(done()) << "OnChoiceEnd after OnDone";
+    EXPECT_FALSE(std::exchange(At(end.choice).ended, true)) << "OnChoiceEnd twice";
     ends_.push_back(end);
   }
 
@@ -74,20 +94,48 @@ class CollectingSink final : public TokenSink {
     return completion_;
   }
 
-  const std::vector<TokenId>& tokens() const { return tokens_; }
+  const std::vector<TokenId>& tokens(int32_t choice = 0) const {
+    static const std::vector<TokenId> none;
+    const size_t index = static_cast<size_t>(choice);
+    return index < choices_.size() ? choices_[index].tokens : none;
+  }
+  // [tokens of the choice], or empty: not asked for.
+  const std::vector<TokenLogprob>& logprobs(int32_t choice = 0) const {
+    static const std::vector<TokenLogprob> none;
+    const size_t index = static_cast<size_t>(choice);
+    return index < choices_.size() ? choices_[index].logprobs : none;
+  }
   const std::string& text() const { return text_; }
+  // Its spans are empty: see prompt() and prompt_logprobs().
   const StartInfo& start() const { return start_; }
+  const std::vector<TokenId>& prompt() const { return prompt_; }
+  const std::vector<TokenLogprob>& prompt_logprobs() const { return prompt_logprobs_; }
+  // In the order in which they came.
   const std::vector<ChoiceEnd>& ends() const { return ends_; }
   int starts() const { return starts_; }
 
  private:
-  const Script script_;
-  std::vector<TokenId> tokens_;
+  struct Choice {
+    std::vector<TokenId> tokens;
+    std::vector<TokenLogprob> logprobs;
+    bool stopped = false;
+    bool ended = false;
+  };
+
+  Choice& At(int32_t choice) {
+    const size_t index = static_cast<size_t>(choice);
+    if (index >= choices_.size()) choices_.resize(index + 1);
+    return choices_[index];
+  }
+
+  ChoiceScript script_;
+  std::vector<Choice> choices_;
   std::string text_;
+  std::vector<TokenId> prompt_;
+  std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<ChoiceEnd> ends_;
   StartInfo start_;
   int starts_ = 0;
-  bool stopped_ = false;
 
   mutable Mutex mutex_;
   CondVar changed_;

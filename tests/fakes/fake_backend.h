@@ -4,8 +4,14 @@
 // values, and reads the history back through the page table. A wrong page, position,
 // token or a page handed out twice therefore changes every later token. The next token is
 //   greedy:        Hash(history) % vocab
-//   temperature>0: Hash(history, seed, token_index) % vocab
-// so ExpectedAnswer can say what a request must get, whatever its company.
+//   temperature>0: Hash(history, seed, choice, token_index) % vocab
+// so ExpectedAnswer can say what a request must get, whatever its company. The other
+// fields of a SampleSpec act in the simplest way that shows whether they arrive:
+//   penalties   one that is on enters the hash, with the tokens and counts it sees
+//   banned      and tokens with a bias of -100: the next id that is neither, modulo vocab
+//   logit_bias  of 100: that token, unless it is banned (several: the first)
+//   given       that token
+//   logprobs    made up from the history, the greedy token's the best: Logprob
 //
 // Thread rule: that of Backend. The hooks run on the engine thread.
 
@@ -35,7 +41,18 @@ class FakeBackend final : public Backend {
 
   // What a request of that prompt gets from this device, end tokens left aside.
   std::vector<TokenId> ExpectedAnswer(std::span<const TokenId> prompt, int64_t tokens,
-                                      float temperature = 0.0f, uint64_t seed = 0) const;
+                                      float temperature = 0.0f, uint64_t seed = 0,
+                                      uint32_t choice = 0) const;
+  // The same with every field that acts on a draw. `how.history` and `how.token_index`
+  // are filled in here; `how.banned` holds for the first `min_tokens` tokens only.
+  std::vector<TokenId> ExpectedAnswer(std::span<const TokenId> prompt, int64_t tokens,
+                                      SampleSpec how,
+                                      int64_t min_tokens = kAllTokens) const;
+  static constexpr int64_t kAllTokens = int64_t{1} << 60;
+
+  // The log-probability of `token` after all of `history`, and the n best ones there.
+  float ExpectedLogprob(std::span<const TokenId> history, TokenId token) const;
+  std::vector<TopLogprob> ExpectedTop(std::span<const TokenId> history, int32_t n) const;
 
   // Called at the start of each step with its number, from 1. What it returns is the
   // step's status.
@@ -66,6 +83,8 @@ class FakeBackend final : public Backend {
   StatusOr<std::span<const float>> Logits(int32_t logit_row) override;
 
  private:
+  static constexpr size_t kMaxSpecs = 1024;  // Of one step.
+
   struct LogitRow {
     uint64_t history = 0;
     bool finite = true;
@@ -73,11 +92,15 @@ class FakeBackend final : public Backend {
 
   TokenId& At(const SequenceRows& rows, int64_t position);
   void ReadHistory(const StepBatch& batch);
-  TokenId Draw(uint64_t history, float temperature, uint64_t seed, uint32_t index) const;
+  TokenId Draw(uint64_t history, const SampleSpec& spec) const;
+  float Logprob(uint64_t history, TokenId token) const;
+  // The best tokens after `history`, as many as `top` has room for.
+  void FillTop(uint64_t history, std::span<TopLogprob> top) const;
 
   const int32_t vocab_;
   std::vector<TokenId> kept_;  // [pages, kPageTokens]
   std::vector<LogitRow> logit_rows_;
+  std::vector<TopLogprob> tops_;  // [kMaxSpecs, kMaxTopLogprobs]
   int64_t steps_ = 0;
 };
 

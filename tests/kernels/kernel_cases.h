@@ -163,12 +163,14 @@ class QuantStore {
   QuantStore(int64_t rows, int64_t cols)
       : codes_(static_cast<size_t>((rows + 7) / 8 * 8 * cols * 2), 0x7B),
         floats_(codes_.size() / 64 * 2, 1e30f),
-        sums_(codes_.size() / 64, 0x7B7B7B7B) {}
+        sums_(codes_.size() / 64, 0x7B7B7B7B),
+        fine_(codes_.size() / 512, 0x7B) {}
   QuantRows rows() {
-    return {codes_.data(), floats_.data(), floats_.data() + sums_.size(), sums_.data()};
+    return {codes_.data(), floats_.data(), floats_.data() + sums_.size(), sums_.data(),
+            fine_.data()};
   }
   bool SameBits(const QuantStore& other) const {
-    return codes_ == other.codes_ && sums_ == other.sums_ &&
+    return codes_ == other.codes_ && sums_ == other.sums_ && fine_ == other.fine_ &&
            std::memcmp(floats_.data(), other.floats_.data(), floats_.size() * 4) == 0;
   }
 
@@ -176,6 +178,7 @@ class QuantStore {
   std::vector<int8_t> codes_;
   std::vector<float> floats_;
   std::vector<int32_t> sums_;
+  std::vector<uint8_t> fine_;
 };
 
 // Code of (row, k), found by the drawing in kernels/ops.h.

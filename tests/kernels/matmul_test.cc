@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/kernels/kernel_cases.h"
 
 namespace renga {
@@ -24,17 +26,30 @@ MatmulOp OpFor(const CpuOps& ops, WeightType type) {
   return nullptr;
 }
 
+constexpr float kCoarse = 2.56f;
+
+// Normal values, some blocks of each row eight times as large: with kCoarse these are
+// fine and the others coarse.
+std::vector<float> UnevenRows(int64_t rows, int64_t cols, uint32_t seed) {
+  std::vector<float> x = RandomFloats(rows * cols, seed);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t column = i % static_cast<size_t>(cols) / 32;
+    if ((column + seed) % 5 == 0 || i / 32 % 23 == 0) x[i] *= 8.0f;
+  }
+  return x;
+}
+
 // Rows of activations in both forms.
 struct TestInput {
   TestInput(int64_t row_count, int64_t col_count, uint32_t seed)
       : rows(row_count),
         cols(col_count),
-        x(RandomFloats(row_count * col_count, seed)),
+        x(UnevenRows(row_count, col_count, seed)),
         codes(row_count, col_count / 32 * 32) {
     if (cols % 32 != 0) return;
     for (int64_t row = 0; row < rows; ++row) {
       FindCpuOps("portable")
-          ->quantise_row(x.data() + row * cols, cols, row, codes.rows());
+          ->quantise_row(x.data() + row * cols, cols, kCoarse, row, codes.rows());
     }
   }
 
@@ -82,6 +97,15 @@ std::vector<Shape> ShapesFor(WeightType type) {
             {8, 64, 576}, {9, 49, 160}, {13, 100, 1536}, {17, 16, 64}};
   }
   return {{1, 1, 1}, {2, 31, 3}, {3, 32, 17}, {7, 33, 32}, {8, 64, 100}, {13, 100, 65}};
+}
+
+// Else the tests below would see one kind of block alone.
+TEST(Matmul, TheInputHasTilesWithAndWithoutFineBlocks) {
+  TestInput in(8, 576, 4);
+  const uint8_t* fine = in.codes.rows().fine;
+  const auto count = std::count_if(fine, fine + 18, [](uint8_t f) { return f != 0; });
+  EXPECT_GT(count, 0);
+  EXPECT_LT(count, 18);
 }
 
 TEST(Matmul, EqualsDoublePrecisionOnEveryInstructionSet) {
@@ -142,7 +166,7 @@ TEST(Matmul, ARowAloneGivesTheBitsOfABatch) {
       for (int64_t row = 0; row < kRows; ++row) {
         TestInput alone(1, kCols, 1);
         std::copy_n(batch.x.begin() + row * kCols, kCols, alone.x.begin());
-        ops->quantise_row(alone.x.data(), kCols, 0, alone.codes.rows());
+        ops->quantise_row(alone.x.data(), kCols, kCoarse, 0, alone.codes.rows());
         GuardedFloats out = Multiply(*ops, w, alone, kOutputs);
         for (int64_t n = 0; n < kOutputs; ++n) {
           ASSERT_EQ(out[n], together[row * kOutputs + n])
@@ -186,7 +210,7 @@ TEST(Matmul, AddAddsToWhatIsThere) {
 // The largest codes everywhere: any saturation in a 16-bit step would show.
 TEST(Matmul, ExtremeCodesDoNotSaturate) {
   for (const WeightType type : {WeightType::kQ8_0, WeightType::kQ4_1}) {
-    for (const int x_sign : {1, -1}) {
+    for (const int x_sign : {1, -1, 2, -2}) {  // 2: coarse.
       for (const uint8_t fill :
            {uint8_t{0x00}, uint8_t{0x80}, uint8_t{0x7F}, uint8_t{0xFF}}) {
         TestWeights w = RandomWeights(type, 32, 32, 13);
@@ -200,13 +224,16 @@ TEST(Matmul, ExtremeCodesDoNotSaturate) {
         }
         PackPanels(type, w.file.data(), 32, 32, w.panels.data());
         TestInput in(4, 32, 14);
-        for (float& x : in.x) x = static_cast<float>(127 * x_sign);
+        const int sign = x_sign > 0 ? 1 : -1;
+        const float coarse = x_sign == sign ? 0.0f : 100.0f;
+        for (float& x : in.x) x = static_cast<float>(127 * sign);
         for (int64_t row = 0; row < 4; ++row) {
-          FindCpuOps("portable")->quantise_row(in.x.data(), 32, row, in.codes.rows());
+          FindCpuOps("portable")
+              ->quantise_row(in.x.data(), 32, coarse, row, in.codes.rows());
         }
         const int q = type == WeightType::kQ8_0 ? static_cast<int8_t>(fill) : fill & 15;
         const int q_high = type == WeightType::kQ8_0 ? q : fill >> 4;
-        const float expected = static_cast<float>(127 * x_sign * 16 * (q + q_high));
+        const float expected = static_cast<float>(127 * sign * 16 * (q + q_high));
         for (const CpuOps* ops : MachineOps()) {
           const GuardedFloats out = Multiply(*ops, w, in, 32);
           for (int64_t i = 0; i < out.size(); ++i) {

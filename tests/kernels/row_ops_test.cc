@@ -41,7 +41,7 @@ TEST(QuantiseRow, IsWithinHalfAStepAndSumsItsCodes) {
     QuantStore store(11, kCols);
     for (int64_t row = 0; row < 11; ++row) {
       const std::vector<float> x = RandomFloats(kCols, static_cast<uint32_t>(row), 2.0f);
-      ops->quantise_row(x.data(), kCols, row, store.rows());
+      ops->quantise_row(x.data(), kCols, 0.0f, row, store.rows());
       for (int64_t b = 0; b < kCols; b += 32) {
         const int64_t at = ScaleAt(kCols, row, b);
         const double scale = static_cast<double>(store.rows().scales[at]);
@@ -65,6 +65,52 @@ TEST(QuantiseRow, IsWithinHalfAStepAndSumsItsCodes) {
   }
 }
 
+// Definition: coarse where max^2 < coarse * mean of max^2 over the row's blocks.
+TEST(QuantiseRow, OnlyBlocksThatStandOutKeepTheirLowPlane) {
+  constexpr int64_t kCols = 320, kRows = 11, kBlocks = kCols / 32;
+  std::vector<float> x = RandomFloats(kRows * kCols, 9);
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i / 32 % 7 == 0) x[i] *= 6.0f;
+  }
+  QuantStore expected(kRows, kCols);
+  for (const CpuOps* ops : MachineOps()) {
+    QuantStore store(kRows, kCols);
+    int64_t coarse_blocks = 0;
+    std::vector<bool> fine(2 * kBlocks, false);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float* values = x.data() + row * kCols;
+      ops->quantise_row(values, kCols, 2.56f, row, store.rows());
+      double largest[kBlocks] = {};
+      double mean = 0.0;
+      for (int64_t k = 0; k < kCols; ++k) {
+        const double size = std::abs(static_cast<double>(values[k]));
+        largest[k / 32] = std::max(largest[k / 32], size);
+      }
+      for (const double block : largest) mean += block * block / kBlocks;
+      for (int64_t k = 0; k < kCols; ++k) {
+        const double max = largest[k / 32];
+        const int code = CodeAt(store.rows(), kCols, row, k);
+        const bool coarse = max * max < 2.56 * mean;
+        if (coarse) {
+          EXPECT_EQ(code % 256, 0);
+          ASSERT_NEAR(code / 256 * max / 127, static_cast<double>(values[k]),
+                      max / 127 * 0.501);
+        }
+        if (k % 32 != 0) continue;
+        coarse_blocks += coarse;
+        if (!coarse) fine[static_cast<size_t>(row / 8 * kBlocks + k / 32)] = true;
+      }
+    }
+    EXPECT_GT(coarse_blocks, kRows * kBlocks / 2);
+    EXPECT_LT(coarse_blocks, kRows * kBlocks);
+    for (size_t i = 0; i < fine.size(); ++i) {
+      EXPECT_EQ(store.rows().fine[i] != 0, fine[i]) << ops->name << " " << i;
+    }
+    if (ops == FindCpuOps("portable")) expected = store;
+    EXPECT_TRUE(store.SameBits(expected)) << ops->name;
+  }
+}
+
 TEST(QuantiseRow, RoundsTiesToEven) {
   std::vector<float> x(32, 0.0f);
   x[0] = 32512.0f;
@@ -77,7 +123,7 @@ TEST(QuantiseRow, RoundsTiesToEven) {
   x[7] = -128.0f;
   for (const CpuOps* ops : MachineOps()) {
     QuantStore store(1, 32);
-    ops->quantise_row(x.data(), 32, 0, store.rows());
+    ops->quantise_row(x.data(), 32, 0.0f, 0, store.rows());
     const int expected[] = {32512, 0, 2, -2, -4, 129, -127, -127, 0};
     for (int k = 0; k < 9; ++k) {
       EXPECT_EQ(CodeAt(store.rows(), 32, 0, k), expected[k]) << ops->name << " " << k;
@@ -99,7 +145,8 @@ TEST(QuantiseRow, ZerosTinyAndNonFiniteValuesAreDefinedAndTheSameEverywhere) {
   QuantStore expected(7, 32);
   for (size_t row = 0; row < rows.size(); ++row) {
     FindCpuOps("portable")
-        ->quantise_row(rows[row].data(), 32, static_cast<int64_t>(row), expected.rows());
+        ->quantise_row(rows[row].data(), 32, 0.0f, static_cast<int64_t>(row),
+                       expected.rows());
   }
   EXPECT_EQ(expected.rows().scales[0], 0.0f);
   EXPECT_EQ(expected.rows().scales[2], 0.0f);
@@ -109,7 +156,8 @@ TEST(QuantiseRow, ZerosTinyAndNonFiniteValuesAreDefinedAndTheSameEverywhere) {
   for (const CpuOps* ops : MachineOps()) {
     QuantStore store(7, 32);
     for (size_t row = 0; row < rows.size(); ++row) {
-      ops->quantise_row(rows[row].data(), 32, static_cast<int64_t>(row), store.rows());
+      ops->quantise_row(rows[row].data(), 32, 0.0f, static_cast<int64_t>(row),
+                        store.rows());
     }
     EXPECT_TRUE(store.SameBits(expected)) << ops->name;
   }

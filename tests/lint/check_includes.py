@@ -39,15 +39,17 @@ THIRD_PARTY = [
     (r"(cuda|cublas|nvml|mma|cooperative_groups|cub/).*", {"kernels/cuda", "src/backend/cuda_backend.cc"}),
     # Files of a model are mapped by `formats`, plain memory by base/aligned_buffer.
     (r"sys/mman\.h", {"formats", "base"}),
+    # The memory check asks glibc for the heap's live bytes.
+    (r"malloc\.h", {"app"}),
     (r"boost/json.*", {"formats", "text", "gateway"}),
     (r"boost/asio.*", {"session", "gateway"}),
     (r"boost/beast.*", {"gateway"}),
     (r"boost/system/.*", {"session", "gateway", "formats", "text"}),
     (r"prometheus/.*", {"metrics"}),
     (r"(pcre2|utf8proc)\.h", {"text"}),
-    (r"openssl/.*", {"session", "gateway"}),
+    (r"openssl/.*", {"session", "transport", "gateway"}),
     (r"(hiredis/.*|xxhash\.h|zstd\.h)", {"session"}),
-    (r"(grpc|grpcpp|google/protobuf)/.*|grpc\+\+/.*", {"transport", "gateway"}),
+    (r"(grpc|grpcpp|google/protobuf)/.*|grpc\+\+/.*", {"transport", "gateway", "bench/load"}),
     (r"(yaml-cpp|CLI)/.*", {"app"}),
     (r"(gtest|gmock)/.*", {"tests"}),
     (r"benchmark/.*", {"bench"}),
@@ -120,7 +122,7 @@ class Place:
             self.may = own | {"renga", "base", "tests", "proto"}
         else:  # bench
             self.names.add("bench")
-            self.may = set(MODULES) | {"renga", "base", "kernels", "tests", "bench"}
+            self.may = set(MODULES) | {"renga", "base", "kernels", "tests", "bench", "proto"}
 
     def is_inl(self):
         in_cpu = self.kind == "kernels" and self.folder == "cpu"

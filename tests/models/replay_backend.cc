@@ -1,6 +1,7 @@
 #include "tests/models/replay_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <string>
@@ -9,6 +10,11 @@
 #include "base/status_macros.h"
 
 namespace renga::test {
+namespace {
+
+constexpr double kScriptedLogit = 10.0;
+
+}  // namespace
 
 ReplayBackend::ReplayBackend(Script script, ReplayOptions options)
     : script_(std::move(script)), options_(options) {}
@@ -196,7 +202,7 @@ void ReplayBackend::Record(const StepBatch& batch) {
                                .rows = sequence.rows,
                                .pages = {sequence.pages.begin(), sequence.pages.end()}});
   }
-  sampled_.assign(step_.logit_rows.size(), -1);
+  scripted_.assign(step_.logit_rows.size(), -1);
   MutexLock lock(mutex_);
   rows_ += static_cast<int64_t>(step_.tokens.size());
   records_.push_back(step_);
@@ -243,32 +249,80 @@ StatusOr<std::vector<TokenId>> ReplayBackend::History(int32_t logit_row) const {
   return Internal("a logit row outside the step");
 }
 
+StatusOr<TokenId> ReplayBackend::Scripted(const SampleSpec& spec) const {
+  RENGA_ASSIGN_OR_RETURN(const std::vector<TokenId> history, History(spec.logit_row));
+  if (spec.given >= 0) return script_(history, 0);
+  if (spec.token_index >= history.size()) {
+    return Internal("token index " + std::to_string(spec.token_index) +
+                    " with a history of " + std::to_string(history.size()));
+  }
+  const std::span<const TokenId> prompt(history.data(),
+                                        history.size() - spec.token_index);
+  return script_(prompt, spec.token_index);
+}
+
+TokenId ReplayBackend::Draw(const SampleSpec& spec, TokenId scripted) const {
+  if (spec.given >= 0) return spec.given;
+  const auto banned = [&](TokenId token) {
+    return std::find(spec.banned.begin(), spec.banned.end(), token) !=
+               spec.banned.end() ||
+           std::any_of(spec.logit_bias.begin(), spec.logit_bias.end(),
+                       [token](const LogitBias& bias) {
+                         return bias.token == token && bias.bias <= -100.0f;
+                       });
+  };
+  for (const LogitBias& bias : spec.logit_bias) {
+    if (bias.bias >= 100.0f && !banned(bias.token)) return bias.token;
+  }
+  for (int32_t i = 0; i < options_.vocab; ++i) {
+    const TokenId token = (scripted + i) % options_.vocab;
+    if (!banned(token)) return token;
+  }
+  return -1;
+}
+
+float ReplayBackend::Logprob(TokenId scripted, TokenId token) const {
+  const double sum = std::exp(kScriptedLogit) + (options_.vocab - 1);
+  return static_cast<float>((token == scripted ? kScriptedLogit : 0.0) - std::log(sum));
+}
+
+std::vector<TopLogprob> ReplayBackend::Top(TokenId scripted, int32_t n) const {
+  std::vector<TopLogprob> top;
+  if (n > 0) top.push_back({.token = scripted, .logprob = Logprob(scripted, scripted)});
+  for (TokenId token = 0; static_cast<int32_t>(top.size()) < n; ++token) {
+    if (token == scripted) continue;
+    top.push_back({.token = token, .logprob = Logprob(scripted, token)});
+  }
+  return top;
+}
+
 Status ReplayBackend::Sample(std::span<const SampleSpec> specs,
                              std::span<SampleResult> results) {
   if (specs.size() != results.size()) return Internal("one result per spec");
+  tops_.clear();
   for (size_t i = 0; i < specs.size(); ++i) {
     const SampleSpec& spec = specs[i];
-    RENGA_ASSIGN_OR_RETURN(const std::vector<TokenId> history, History(spec.logit_row));
-    if (spec.token_index >= history.size()) {
-      return Internal("token index " + std::to_string(spec.token_index) +
-                      " with a history of " + std::to_string(history.size()));
-    }
-    const std::span<const TokenId> prompt(history.data(),
-                                          history.size() - spec.token_index);
-    const TokenId token = script_(prompt, spec.token_index);
-    results[i] = {.token = token, .finite = token >= 0};
-    sampled_[static_cast<size_t>(spec.logit_row)] = token;
+    RENGA_ASSIGN_OR_RETURN(const TokenId scripted, Scripted(spec));
+    scripted_[static_cast<size_t>(spec.logit_row)] = scripted;
+    results[i] = {.finite = scripted >= 0};
+    if (scripted < 0) continue;
+    results[i].token = Draw(spec, scripted);
+    if (spec.logprobs < 0) continue;
+    results[i].logprob = Logprob(scripted, results[i].token);
+    tops_.push_back(Top(scripted, spec.logprobs));
+    results[i].top = tops_.back();
   }
   return OkStatus();
 }
 
 StatusOr<std::span<const float>> ReplayBackend::Logits(int32_t logit_row) {
-  if (logit_row < 0 || static_cast<size_t>(logit_row) >= sampled_.size()) {
+  if (logit_row < 0 || static_cast<size_t>(logit_row) >= scripted_.size()) {
     return Internal("logit row " + std::to_string(logit_row) + " does not exist");
   }
   logits_.assign(static_cast<size_t>(options_.vocab), 0.0f);
-  const TokenId token = sampled_[static_cast<size_t>(logit_row)];
-  if (token >= 0) logits_[static_cast<size_t>(token)] = 10.0f;
+  const TokenId token = scripted_[static_cast<size_t>(logit_row)];
+  if (token >= 0)
+    logits_[static_cast<size_t>(token)] = static_cast<float>(kScriptedLogit);
   return std::span<const float>(logits_);
 }
 

@@ -5,6 +5,11 @@
 // wrong page table, a page that was freed too early or a position that was never computed
 // shows as a failed step, not as a plausible answer.
 //
+// A row's logits are 10 at the script's id and 0 elsewhere; log-probabilities are theirs.
+// Of the other fields of a SampleSpec these act: `given`; a token that is banned or has a
+// bias of -100 gives way to the next id that is neither, modulo the vocabulary; a bias of
+// 100 forces its token. Seed, choice and penalties don't: the script knows the answer.
+//
 // Thread safety: the Backend methods are for one thread (the engine's); the hooks may be
 // called from any thread.
 
@@ -100,14 +105,20 @@ class ReplayBackend final : public Backend {
     return &pages_[static_cast<size_t>(page) * kPageTokens];
   }
   Status CheckPage(PageId page) const;
+  // The script's id for the row of `spec`.
+  StatusOr<TokenId> Scripted(const SampleSpec& spec) const;
+  TokenId Draw(const SampleSpec& spec, TokenId scripted) const;
+  float Logprob(TokenId scripted, TokenId token) const;
+  std::vector<TopLogprob> Top(TokenId scripted, int32_t n) const;
 
   const Script script_;
   const ReplayOptions options_;
   int32_t next_id_ = 1;
-  std::vector<TokenId> pages_;    // [pages, 64]; -1 where nothing was written.
-  ReplayStep step_;               // The one in progress.
-  std::vector<TokenId> sampled_;  // Per logit row; -1 before Sample.
-  std::vector<float> logits_;     // [vocab]
+  std::vector<TokenId> pages_;     // [pages, 64]; -1 where nothing was written.
+  ReplayStep step_;                // The one in progress.
+  std::vector<TokenId> scripted_;  // Per logit row; -1 before Sample.
+  std::vector<float> logits_;      // [vocab]
+  std::vector<std::vector<TopLogprob>> tops_;  // Per spec of the step.
 
   mutable Mutex mutex_;
   CondVar changed_;

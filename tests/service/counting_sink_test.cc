@@ -30,6 +30,7 @@ TEST(CountingSinkTest, EachWayToEndIsOneOutcome) {
       {DeadlineExceeded("x"), FinishReason::kCancelled, "deadline"},
       {Internal("x"), FinishReason::kNone, "error"},
       {Unavailable("x"), FinishReason::kCancelled, "error"},
+      {ResourceExhausted("x"), FinishReason::kNone, "rejected"},
   };
   for (const Case& c : cases) {
     ServerMetrics metrics("tiny", "cpu");
@@ -81,6 +82,32 @@ TEST(CountingSinkTest, ARefusalCountsItsReasonAndReachesTheClient) {
   EXPECT_EQ(client.completion().status.code(), StatusCode::kResourceExhausted);
 }
 
+TEST(CountingSinkTest, ARefusalOfTheEngineIsOneRejectionForItsDeadline) {
+  ServerMetrics metrics("tiny", "cpu");
+  ManualClock clock;
+  CollectingSink client;
+  CountingSink sink(client, metrics, clock, true);
+  Completion completion;
+  completion.status =
+      ResourceExhausted("too late").WithRetryAfter(std::chrono::seconds(2));
+  sink.OnDone(completion);
+  const std::string text = metrics.Serialize();
+  EXPECT_THAT(text, HasSubstr(Total("rejected", 1)));
+  EXPECT_THAT(text, HasSubstr("renga_rejections_total{model=\"tiny\","
+                              "reason=\"deadline_unmeetable\"} 1\n"));
+  EXPECT_EQ(client.completion().status.retry_after(), std::chrono::seconds(2));
+}
+
+TEST(CountingSinkTest, EndsOfChoicesPassThrough) {
+  ServerMetrics metrics("tiny", "cpu");
+  ManualClock clock;
+  CollectingSink client;
+  CountingSink sink(client, metrics, clock, true);
+  sink.OnChoiceEnd({.choice = 3, .finish_reason = FinishReason::kLength});
+  ASSERT_EQ(client.ends().size(), 1u);
+  EXPECT_EQ(client.ends()[0].choice, 3);
+}
+
 TEST(CountingSinkTest, TheDurationRunsFromArrivalToTheEnd) {
   ServerMetrics metrics("tiny", "cpu");
   ManualClock clock;
@@ -89,7 +116,8 @@ TEST(CountingSinkTest, TheDurationRunsFromArrivalToTheEnd) {
   clock.Advance(std::chrono::seconds(3));
   sink.OnDone({});
   EXPECT_THAT(metrics.Serialize(),
-              HasSubstr("renga_request_duration_seconds_sum{model=\"tiny\"} 3\n"));
+              HasSubstr("renga_request_duration_seconds_sum{model=\"tiny\","
+                        "outcome=\"ok\"} 3\n"));
 }
 
 TEST(CountingSinkTest, TheServersOwnRequestsLeaveNoTrace) {

@@ -1,21 +1,16 @@
-// The service against a queue that the test empties by hand, in the engine's place.
+// What the service makes of requests, and what it says of itself.
 
 #include "service/generation_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <functional>
 #include <limits>
-#include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "tests/fakes/collecting_sink.h"
-#include "tests/fakes/manual_clock.h"
+#include "tests/service/service_fixture.h"
 
 namespace renga {
 namespace {
@@ -25,134 +20,7 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr TokenId kBos = 256;
-constexpr TokenId kEnd = 257;
-
-// Every byte is a token; 256 and 257 are control tokens "<bos>" and "<end>".
-class ByteTokenizer final : public Tokenizer {
- public:
-  ByteTokenizer() {
-    for (int b = 0; b < 256; ++b) bytes_.push_back(std::string(1, static_cast<char>(b)));
-  }
-  StatusOr<std::vector<TokenId>> Encode(const MarkedText& text) const override {
-    if (gate) gate();
-    std::vector<TokenId> ids;
-    for (const char c : text.text) ids.push_back(static_cast<unsigned char>(c));
-    return ids;
-  }
-  std::string_view Bytes(TokenId id) const override {
-    return id < 256 ? std::string_view(bytes_[static_cast<size_t>(id)])
-                    : std::string_view();
-  }
-  bool IsControl(TokenId id) const override { return id >= 256; }
-  int64_t vocab_size() const override { return 258; }
-  TokenId bos_token_id() const override { return kBos; }
-  bool add_bos_token() const override { return true; }
-  std::span<const TokenId> end_token_ids() const override { return ends_; }
-
-  std::function<void()> gate;  // Runs inside Encode.
-
- private:
-  std::vector<std::string> bytes_;
-  std::vector<TokenId> ends_ = {kEnd};
-};
-
-class GenerationServiceTest : public testing::Test {
- protected:
-  static constexpr int64_t kContext = 500;
-
-  void Make(int64_t kv_pages = 6, WaitQueue::Limits limits = {}) {
-    queue_ = std::make_unique<WaitQueue>(limits);
-    service_ = std::make_unique<GenerationServiceImpl>(
-        GenerationOptions{
-            .kv_pages = kv_pages, .stall = seconds(2), .pool = pool_limits_},
-        TinyInfo(),
-        GenerationParts{.tokenizer = tokenizer_,
-                        .chat_template = chat_template_.get(),
-                        .no_template_reason = "the model file has none",
-                        .queue = *queue_,
-                        .board = board_,
-                        .metrics = metrics_,
-                        .clock = clock_});
-    service_->SetReady(true);
-  }
-
-  static ModelInfo TinyInfo() {
-    ModelInfo info;
-    info.name = "tiny";
-    info.context_length = kContext;
-    info.vocab_size = 258;
-    info.end_token_ids = {kEnd};
-    info.bos_token_id = kBos;
-    return info;
-  }
-
-  void UseTemplate(const std::string& source) {
-    auto parsed = ChatTemplate::Parse(source);
-    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
-    chat_template_ = *std::move(parsed);
-  }
-
-  static GenerateRequest Request(PromptInput prompt) {
-    GenerateRequest request;
-    request.prompt = std::move(prompt);
-    return request;
-  }
-
-  // What a request that must fail is told.
-  Status Refusal(GenerateRequest request) {
-    CollectingSink sink;
-    service_->Generate(std::move(request), sink);
-    EXPECT_TRUE(service_->WaitSubmitted(TimePoint::max()));
-    for (EngineRequest& wrong : queue_->Take(TimePoint{}).requests) {
-      ADD_FAILURE() << "it reached the engine";
-      End(wrong);
-    }
-    EXPECT_TRUE(sink.done());
-    return sink.completion().status;
-  }
-
-  // The request as the engine gets it.
-  EngineRequest Submitted(GenerateRequest request, TokenSink& sink) {
-    service_->Generate(std::move(request), sink);
-    EXPECT_TRUE(service_->WaitSubmitted(TimePoint::max()));
-    WaitQueue::Mail mail = queue_->Take(TimePoint{});
-    EXPECT_EQ(mail.requests.size(), 1u);
-    return mail.requests.empty() ? EngineRequest{} : std::move(mail.requests[0]);
-  }
-
-  static void End(EngineRequest& request, Status status = OkStatus()) {
-    Completion completion;
-    completion.status = std::move(status);
-    completion.finish_reason = FinishReason::kStop;
-    request.sink->OnDone(completion);
-  }
-
-  double Count(const std::string& series) const {
-    const std::string text = metrics_.Serialize();
-    const size_t at = text.find(series + ' ');
-    return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 1));
-  }
-  double Outcomes(const std::string& outcome) const {
-    return Count("renga_requests_total{model=\"tiny\",outcome=\"" + outcome + "\"}");
-  }
-  double Rejections(const std::string& reason) const {
-    return Count("renga_rejections_total{model=\"tiny\",reason=\"" + reason + "\"}");
-  }
-  double AllOutcomes() const {
-    return Outcomes("ok") + Outcomes("error") + Outcomes("cancelled") +
-           Outcomes("deadline") + Outcomes("rejected");
-  }
-
-  ByteTokenizer tokenizer_;
-  std::unique_ptr<ChatTemplate> chat_template_;
-  PromptPool::Limits pool_limits_;
-  SnapshotBoard board_;
-  ServerMetrics metrics_{"tiny", "fake"};
-  ManualClock clock_;
-  std::unique_ptr<WaitQueue> queue_;
-  std::unique_ptr<GenerationServiceImpl> service_;
-};
+class GenerationServiceTest : public ServiceFixture {};
 
 // ---- What reaches the engine.
 
@@ -238,6 +106,184 @@ TEST_F(GenerationServiceTest, TheAnswerReachesTheClientAsText) {
   EXPECT_EQ(sink.text(), "hi");
 }
 
+TEST_F(GenerationServiceTest, EveryFieldReachesTheEngine) {
+  options_.first_token_limit = milliseconds(700);
+  Make();
+  GenerateRequest request = Request(std::vector<TokenId>{1, 2});
+  SamplingParams& sampling = request.sampling;
+  sampling.temperature = 0.5f;
+  sampling.top_k = 3;
+  sampling.typical_p = 0.9f;
+  sampling.top_p = 0.8f;
+  sampling.min_p = 0.1f;
+  sampling.repetition_penalty = 1.5f;
+  sampling.presence_penalty = -1.0f;
+  sampling.frequency_penalty = 2.0f;
+  sampling.logit_bias = {{.token = 7, .bias = -100.0f}};
+  request.max_tokens = 9;
+  request.stop_token_ids = {40, 41};
+  request.min_tokens = 4;
+  request.n = 3;
+  request.logprobs = 2;
+  request.prompt_logprobs = 0;
+  request.echo = true;
+  request.priority = Priority::kHigh;
+  request.tenant = "acme";
+  request.cache_salt = "s";
+  request.use_prefix_cache = false;
+  request.deadline = clock_.Now() + seconds(60);
+  request.arrival = clock_.Now() - milliseconds(1);
+  const GenerateRequest in = request;
+  CollectingSink sink;
+  EngineRequest out = Submitted(std::move(request), sink);
+
+  EXPECT_EQ(out.sampling.temperature, 0.5f);
+  EXPECT_EQ(out.sampling.top_k, 3);
+  EXPECT_EQ(out.sampling.typical_p, 0.9f);
+  EXPECT_EQ(out.sampling.top_p, 0.8f);
+  EXPECT_EQ(out.sampling.min_p, 0.1f);
+  EXPECT_EQ(out.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(out.sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(out.sampling.frequency_penalty, 2.0f);
+  ASSERT_EQ(out.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(out.sampling.logit_bias[0].token, 7);
+  EXPECT_EQ(out.max_tokens, 9);
+  EXPECT_THAT(out.stop_tokens, ElementsAre(40, 41));
+  EXPECT_EQ(out.min_tokens, 4);
+  EXPECT_EQ(out.n, 3);
+  EXPECT_EQ(out.logprobs, 2);
+  EXPECT_EQ(out.prompt_logprobs, 0);
+  EXPECT_TRUE(out.echo);
+  EXPECT_EQ(out.priority, Priority::kHigh);
+  EXPECT_EQ(out.tenant, "acme");
+  EXPECT_FALSE(out.use_prefix_cache);
+  EXPECT_EQ(out.first_token_limit, milliseconds(700));
+  EXPECT_EQ(out.arrival, in.arrival);
+  EXPECT_EQ(out.deadline, in.deadline);
+  EXPECT_TRUE(out.counted);
+  End(out);
+}
+
+TEST_F(GenerationServiceTest, AbsentFieldsAreOff) {
+  Make();
+  CollectingSink sink;
+  EngineRequest out = Submitted(Request("a"), sink);
+  EXPECT_EQ(out.logprobs, -1);
+  EXPECT_EQ(out.prompt_logprobs, -1);
+  EXPECT_EQ(out.n, 1);
+  EXPECT_EQ(out.min_tokens, 0);
+  EXPECT_FALSE(out.echo);
+  EXPECT_TRUE(out.use_prefix_cache);
+  EXPECT_EQ(out.first_token_limit, Duration::zero());
+  End(out);
+}
+
+// Case E3.
+TEST_F(GenerationServiceTest, CachesAreSharedByEqualTenantsWithEqualSaltsAlone) {
+  Make();
+  const auto name_of = [&](const std::string& tenant, const std::string& salt) {
+    GenerateRequest request = Request("a");
+    request.tenant = tenant;
+    request.cache_salt = salt;
+    CollectingSink sink;
+    EngineRequest out = Submitted(std::move(request), sink);
+    End(out);
+    return out.cache_salt;
+  };
+  const std::vector<std::pair<std::string, std::string>> pairs = {
+      {"", ""},      {"", "abc"},
+      {"a", "bc"},   {"ab", "c"},
+      {"abc", ""},   {"1:a", "bc"},
+      {"1", "bc"},   {"", "1:abc"},
+      {"0:", "abc"}, {std::string(1, '\0'), ""}};
+  std::set<std::string> names;
+  for (const auto& [tenant, salt] : pairs) {
+    EXPECT_TRUE(names.insert(name_of(tenant, salt)).second) << tenant << ", " << salt;
+    EXPECT_EQ(name_of(tenant, salt), name_of(tenant, salt));
+  }
+}
+
+TEST_F(GenerationServiceTest, WithoutPrefixCacheNoRequestUsesIt) {
+  options_.prefix_cache = false;
+  Make();
+  CollectingSink sink;
+  EngineRequest out = Submitted(Request("a"), sink);
+  EXPECT_FALSE(out.use_prefix_cache);
+  End(out);
+}
+
+// Case C7: nothing is generated.
+TEST_F(GenerationServiceTest, NoTokensAreLegalWhereThePromptIsWanted) {
+  Make();
+  GenerateRequest request = Request("a");
+  request.max_tokens = 0;
+  EXPECT_EQ(Refusal(request).field(), "max_tokens");
+  request.echo = true;
+  CollectingSink sink;
+  EngineRequest out = Submitted(std::move(request), sink);
+  EXPECT_EQ(out.max_tokens, 0);
+  EXPECT_TRUE(out.max_tokens_given);
+  End(out);
+}
+
+TEST_F(GenerationServiceTest, MinTokensAreNeverMoreThanThereIsRoomFor) {
+  Make();
+  GenerateRequest request = Request(std::vector<TokenId>{1, 2});
+  request.min_tokens = std::numeric_limits<int64_t>::max();
+  CollectingSink sink;
+  EngineRequest out = Submitted(std::move(request), sink);
+  EXPECT_EQ(out.min_tokens, kContext - 2);
+  EXPECT_EQ(out.max_tokens, kContext - 2);
+  End(out);
+}
+
+TEST_F(GenerationServiceTest, AnEchoIsTheTextThatDetokenizeGives) {
+  struct EchoSink final : TokenSink {
+    void OnStart(const StartInfo& info) override { text = info.prompt_text; }
+    SinkVerdict OnToken(const TokenChunk&) override { return SinkVerdict::kContinue; }
+    void OnDone(const Completion&) override {}
+    std::string text;
+  };
+  Make();
+  const std::vector<TokenId> ids = {kBos, 'a', 0xE2, 0x82, 0xAC, kEnd, 0xFF, 'b', 0xE2};
+  for (const bool echo : {true, false}) {
+    GenerateRequest request = Request(ids);
+    request.echo = echo;
+    EchoSink sink;
+    EngineRequest out = Submitted(std::move(request), sink);
+    out.sink->OnStart({});
+    EXPECT_EQ(sink.text, echo ? *service_->Detokenize(ids) : "");
+    End(out);
+  }
+}
+
+TEST_F(GenerationServiceTest, EveryChoiceHasItsOwnTextAndStops) {
+  Make();
+  GenerateRequest request = Request("a");
+  request.n = 2;
+  request.stop = {"xy"};
+  request.min_tokens = 1;
+  CollectingSink sink;
+  EngineRequest out = Submitted(std::move(request), sink);
+  out.sink->OnStart({});
+  const auto give = [&](int32_t choice, TokenId token) {
+    return out.sink->OnToken({.choice = choice, .tokens = {&token, 1}, .text = {}});
+  };
+  EXPECT_EQ(give(0, 'x'), SinkVerdict::kContinue);
+  EXPECT_EQ(give(1, 'x'), SinkVerdict::kContinue);
+  EXPECT_EQ(give(1, 'z'), SinkVerdict::kContinue);
+  EXPECT_TRUE(sink.tokens(0).empty()) << "it waits for its y";
+  EXPECT_THAT(sink.tokens(1), ElementsAre('x', 'z'));
+  EXPECT_EQ(give(0, 'y'), SinkVerdict::kStop);
+  out.sink->OnChoiceEnd({.choice = 0, .finish_reason = FinishReason::kStop});
+  out.sink->OnChoiceEnd({.choice = 1, .finish_reason = FinishReason::kLength});
+  End(out);
+  ASSERT_EQ(sink.ends().size(), 2u);
+  EXPECT_EQ(sink.ends()[0].stop_text, "xy");
+  EXPECT_EQ(sink.ends()[1].stop_text, "");
+  EXPECT_EQ(sink.completion().stop_cause, StopCause::kStopString);
+}
+
 // ---- Refusals.
 
 TEST_F(GenerationServiceTest, WrongFieldsAreRefusedByNameAndCountedOnce) {
@@ -253,6 +299,20 @@ TEST_F(GenerationServiceTest, WrongFieldsAreRefusedByNameAndCountedOnce) {
   EXPECT_EQ(Outcomes("rejected"), 3);
   EXPECT_EQ(Rejections("bad_request"), 3);
   EXPECT_EQ(AllOutcomes(), 3);
+}
+
+TEST_F(GenerationServiceTest, MoreChoicesThanCanEverRunAreRefused) {
+  options_.max_sequences = 4;
+  Make();
+  GenerateRequest request = Request("a");
+  request.n = 5;
+  const Status status = Refusal(request);
+  EXPECT_EQ(status.field(), "n");
+  EXPECT_THAT(status.message(), HasSubstr("at most 4"));
+  request.n = 4;
+  CollectingSink sink;
+  EngineRequest out = Submitted(std::move(request), sink);
+  End(out);
 }
 
 TEST_F(GenerationServiceTest, AnotherModelIsNotFound) {
@@ -310,139 +370,6 @@ TEST_F(GenerationServiceTest, WhatTheTemplateRefusesIsTheClientsError) {
   EXPECT_THAT(status.message(), HasSubstr("System role not supported"));
 }
 
-TEST_F(GenerationServiceTest, AFullQueueIsRefusedWithADelay) {
-  Make(6, {.max_requests = 1, .max_tokens = 1000});
-  CollectingSink first, second;
-  service_->Generate(Request("a"), first);
-  ASSERT_TRUE(service_->WaitSubmitted(TimePoint::max()));
-  service_->Generate(Request("b"), second);
-  second.WaitDone();
-  const Status status = second.completion().status;
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_GE(status.retry_after().value_or(Duration(0)), milliseconds(100));
-  EXPECT_EQ(Rejections("queue_full"), 1);
-  WaitQueue::Mail mail = queue_->Take(TimePoint{});
-  ASSERT_EQ(mail.requests.size(), 1u);
-  End(mail.requests[0]);
-}
-
-TEST_F(GenerationServiceTest, APastDeadlineNeverReachesTheEngine) {
-  Make();
-  GenerateRequest request = Request("a");
-  request.deadline = clock_.Now();
-  EXPECT_EQ(Refusal(request).code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(Outcomes("deadline"), 1);
-  EXPECT_EQ(AllOutcomes(), 1);
-}
-
-TEST_F(GenerationServiceTest, ADeadlineThatPassesWhileEncodingCounts) {
-  Make();
-  tokenizer_.gate = [this] { clock_.Advance(seconds(10)); };
-  GenerateRequest request = Request("a");
-  request.deadline = clock_.Now() + seconds(5);
-  EXPECT_EQ(Refusal(request).code(), StatusCode::kDeadlineExceeded);
-}
-
-TEST_F(GenerationServiceTest, NothingIsTakenBeforeReadyNorWhileDraining) {
-  Make();
-  service_->SetReady(false);
-  EXPECT_EQ(Refusal(Request("a")).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(Rejections("not_ready"), 1);
-  service_->SetReady(true);
-  service_->StartDrain();
-  EXPECT_EQ(Refusal(Request("a")).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(Rejections("draining"), 1);
-  EXPECT_FALSE(service_->Ready());
-}
-
-TEST_F(GenerationServiceTest, AClosedQueueIsUnavailable) {
-  Make();
-  queue_->Close();
-  EXPECT_EQ(Refusal(Request("a")).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(AllOutcomes(), 1);
-}
-
-TEST_F(GenerationServiceTest, WarmUpRequestsPassBeforeReadyAndAreNotCounted) {
-  Make();
-  service_->SetReady(false);
-  CollectingSink sink;
-  service_->GenerateForWarmUp(Request("a"), sink);
-  ASSERT_TRUE(service_->WaitSubmitted(TimePoint::max()));
-  WaitQueue::Mail mail = queue_->Take(TimePoint{});
-  ASSERT_EQ(mail.requests.size(), 1u);
-  End(mail.requests[0]);
-  EXPECT_EQ(AllOutcomes(), 0);
-}
-
-// ---- Cancelling.
-
-TEST_F(GenerationServiceTest, CancellingInThePoolEndsTheRequestThere) {
-  Make();
-  const RequestId id = service_->NewRequestId();
-  tokenizer_.gate = [&] { service_->Cancel(id); };
-  GenerateRequest request = Request("a");
-  request.id = id;
-  EXPECT_EQ(Refusal(request).code(), StatusCode::kCancelled);
-  EXPECT_EQ(Outcomes("cancelled"), 1);
-  EXPECT_EQ(Count(R"(renga_cancellations_total{model="tiny",stage="queued"})"), 1);
-  EXPECT_EQ(AllOutcomes(), 1);
-}
-
-TEST_F(GenerationServiceTest, CancellingLaterReachesTheEngine) {
-  Make();
-  GenerateRequest request = Request("a");
-  request.id = service_->NewRequestId();
-  const RequestId id = request.id;
-  CollectingSink sink;
-  EngineRequest out = Submitted(std::move(request), sink);
-  service_->Cancel(id);
-  EXPECT_THAT(queue_->Take(TimePoint{}).cancels, ElementsAre(id));
-  End(out, Cancelled("x"));
-  EXPECT_EQ(Outcomes("cancelled"), 1);
-}
-
-// Cancels at any moment: every request ends once, and is counted once. A small engine of
-// the test's own ends what it gets.
-TEST_F(GenerationServiceTest, RacingCancelsEndEveryRequestOnce) {
-  Make();
-  std::atomic<bool> ending{false};
-  std::thread engine([&] {
-    std::vector<EngineRequest> running;
-    for (bool last = false; !last;) {
-      last = ending;
-      WaitQueue::Mail mail = queue_->Take(TimePoint{});
-      for (EngineRequest& r : mail.requests) {
-        queue_->Release(1, static_cast<int64_t>(r.prompt.size()));
-        running.push_back(std::move(r));
-      }
-      for (const RequestId id : mail.cancels) {
-        for (EngineRequest& r : running) {
-          if (r.id == id) End(r, Cancelled("x"));
-        }
-        std::erase_if(running, [&](const EngineRequest& r) { return r.id == id; });
-      }
-      if (running.size() <= 3 && !last) continue;
-      for (EngineRequest& r : running) End(r);
-      running.clear();
-    }
-  });
-  constexpr int kRequests = 300;
-  std::vector<std::unique_ptr<CollectingSink>> sinks;
-  for (int i = 0; i < kRequests; ++i) {
-    sinks.push_back(std::make_unique<CollectingSink>());
-    GenerateRequest request = Request("a");
-    request.id = service_->NewRequestId();
-    const RequestId id = request.id;
-    service_->Generate(std::move(request), *sinks.back());
-    if (i % 2 == 0) service_->Cancel(id);
-  }
-  ASSERT_TRUE(service_->WaitSubmitted(TimePoint::max()));
-  ending = true;
-  engine.join();
-  for (const auto& sink : sinks) EXPECT_TRUE(sink->done());
-  EXPECT_EQ(AllOutcomes(), kRequests);
-}
-
 TEST_F(GenerationServiceTest, IdsAreNeverZeroNorReused) {
   Make();
   std::set<RequestId> ids;
@@ -483,6 +410,45 @@ TEST_F(GenerationServiceTest, WorkForAnIdleEngineStartsTheClockWhenItArrives) {
   EXPECT_FALSE(service_->Ready());
   WaitQueue::Mail mail = queue_->Take(TimePoint{});
   End(mail.requests.at(0));
+}
+
+TEST_F(GenerationServiceTest, AFullQueueStaysReady) {
+  Make(6, {.max_requests = 1, .max_tokens = 10});
+  Wait(10);
+  board_.Publish({.last_progress = clock_.Now(), .busy = true});
+  CollectingSink sink;
+  service_->Generate(Request("a"), sink);
+  EXPECT_TRUE(sink.done());
+  EXPECT_TRUE(service_->Ready());
+}
+
+TEST_F(GenerationServiceTest, TheLoadHasAllNumbers) {
+  options_.max_sequences = 12;
+  Make(6, {.max_requests = 20, .max_tokens = 3000});
+  EngineSnapshot engine = Measured();
+  engine.last_progress = clock_.Now();
+  engine.running = 5;
+  engine.pages_total = 30;
+  engine.pages_free = 10;
+  engine.pages_cached = 4;
+  engine.busy_share = 0.75;
+  board_.Publish(engine);
+  Wait(50, 1);
+  Wait(70, 2);
+  const LoadInfo load = service_->GetLoad();
+  EXPECT_TRUE(load.ready);
+  EXPECT_EQ(load.running, 5);
+  EXPECT_EQ(load.waiting, 2);
+  EXPECT_EQ(load.waiting_tokens, 120);
+  EXPECT_EQ(load.max_sequences, 12);
+  EXPECT_EQ(load.max_waiting, 20);
+  EXPECT_EQ(load.max_waiting_tokens, 3000);
+  EXPECT_EQ(load.pages_total, 30);
+  EXPECT_EQ(load.pages_free, 10);
+  EXPECT_EQ(load.pages_cached, 4);
+  EXPECT_EQ(load.busy_share, 0.75);
+  EXPECT_EQ(load.predicted_first_token, Predicted(64));
+  EXPECT_GT(load.predicted_first_token, Duration::zero());
 }
 
 // ---- Tokenize, Detokenize.

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/fakes/manual_clock.h"
+
 namespace renga {
 namespace {
 
@@ -46,10 +48,11 @@ struct Probe {
 
 class ProbeJob final : public PromptJob {
  public:
-  ProbeJob(uint64_t id, int64_t bytes, Probe& probe)
-      : id_(RequestId{id}), bytes_(bytes), probe_(probe) {}
+  ProbeJob(uint64_t id, int64_t bytes, Probe& probe, std::optional<TimePoint> deadline)
+      : id_(RequestId{id}), bytes_(bytes), probe_(probe), deadline_(deadline) {}
   RequestId id() const override { return id_; }
   int64_t bytes() const override { return bytes_; }
+  std::optional<TimePoint> deadline() const override { return deadline_; }
   Status Prepare() override {
     MutexLock lock(probe_.mutex);
     probe_.entered = true;
@@ -68,17 +71,20 @@ class ProbeJob final : public PromptJob {
   const RequestId id_;
   const int64_t bytes_;
   Probe& probe_;
+  const std::optional<TimePoint> deadline_;
 };
 
-std::unique_ptr<PromptJob> Job(uint64_t id, Probe& probe, int64_t bytes = 1) {
-  return std::make_unique<ProbeJob>(id, bytes, probe);
+std::unique_ptr<PromptJob> Job(uint64_t id, Probe& probe, int64_t bytes = 1,
+                               std::optional<TimePoint> deadline = std::nullopt) {
+  return std::make_unique<ProbeJob>(id, bytes, probe, deadline);
 }
 
+const ManualClock kClock{};
 constexpr PromptPool::Limits kOneThread{.threads = 1, .max_jobs = 2, .max_bytes = 100};
 
 TEST(PromptPoolTest, AJobIsPreparedAndFinishedOnce) {
   Probe probe;
-  PromptPool pool(kOneThread, [](RequestId) { FAIL(); });
+  PromptPool pool(kOneThread, kClock, [](RequestId) { FAIL(); });
   EXPECT_EQ(pool.TryAdd(Job(1, probe)), nullptr);
   EXPECT_TRUE(probe.WaitFinished().ok());
   EXPECT_TRUE(pool.WaitIdle(TimePoint::max()));
@@ -88,7 +94,7 @@ TEST(PromptPoolTest, AJobIsPreparedAndFinishedOnce) {
 TEST(PromptPoolTest, RefusesJobsAndBytesOverItsLimits) {
   Probe running, one, two, three;
   running.Close();
-  PromptPool pool(kOneThread, [](RequestId) {});
+  PromptPool pool(kOneThread, kClock, [](RequestId) {});
   EXPECT_EQ(pool.TryAdd(Job(1, running)), nullptr);
   running.WaitEntered();
   EXPECT_EQ(pool.TryAdd(Job(2, one, 60)), nullptr);
@@ -103,15 +109,34 @@ TEST(PromptPoolTest, RefusesJobsAndBytesOverItsLimits) {
 
 TEST(PromptPoolTest, AJobLargerThanTheByteLimitIsTakenWhenNothingWaits) {
   Probe probe;
-  PromptPool pool(kOneThread, [](RequestId) {});
+  PromptPool pool(kOneThread, kClock, [](RequestId) {});
   EXPECT_EQ(pool.TryAdd(Job(1, probe, 1000)), nullptr);
   EXPECT_TRUE(probe.WaitFinished().ok());
+}
+
+TEST(PromptPoolTest, AJobWhoseDeadlineHasPassedDoesNotWaitForTheOthersWork) {
+  ManualClock clock;
+  Probe running, before, late;
+  running.Close();
+  before.Close();
+  PromptPool pool(kOneThread, clock, [](RequestId) {});
+  ASSERT_EQ(pool.TryAdd(Job(1, running)), nullptr);
+  running.WaitEntered();
+  const TimePoint soon = clock.Now() + std::chrono::seconds(1);
+  ASSERT_EQ(pool.TryAdd(Job(2, before, 1, soon + std::chrono::seconds(1))), nullptr);
+  ASSERT_EQ(pool.TryAdd(Job(3, late, 1, soon)), nullptr);
+  clock.Advance(std::chrono::seconds(1));
+  running.Open();
+  EXPECT_TRUE(late.WaitFinished().ok());  // Its Prepare would have seen the deadline.
+  EXPECT_EQ(before.Finishes(), 0);
+  before.Open();
+  EXPECT_TRUE(before.WaitFinished().ok());
 }
 
 TEST(PromptPoolTest, CancellingAQueuedJobFinishesItAtOnceWithoutPreparingIt) {
   Probe running, queued;
   running.Close();
-  PromptPool pool(kOneThread, [](RequestId) { FAIL(); });
+  PromptPool pool(kOneThread, kClock, [](RequestId) { FAIL(); });
   ASSERT_EQ(pool.TryAdd(Job(1, running)), nullptr);
   running.WaitEntered();
   ASSERT_EQ(pool.TryAdd(Job(2, queued)), nullptr);
@@ -128,7 +153,8 @@ TEST(PromptPoolTest, CancellingAQueuedJobFinishesItAtOnceWithoutPreparingIt) {
 TEST(PromptPoolTest, CancellingARunningJobTurnsItsEndIntoCancelled) {
   Probe running;
   running.Close();
-  PromptPool pool(kOneThread, [](RequestId) { FAIL() << "it was not handed over"; });
+  PromptPool pool(kOneThread, kClock,
+                  [](RequestId) { FAIL() << "it was not handed over"; });
   ASSERT_EQ(pool.TryAdd(Job(1, running)), nullptr);
   running.WaitEntered();
   EXPECT_TRUE(pool.Cancel(RequestId{1}));
@@ -142,6 +168,7 @@ class SlowFinishJob final : public PromptJob {
   explicit SlowFinishJob(Probe& probe) : probe_(probe) {}
   RequestId id() const override { return RequestId{7}; }
   int64_t bytes() const override { return 0; }
+  std::optional<TimePoint> deadline() const override { return std::nullopt; }
   Status Prepare() override { return OkStatus(); }
   void Finish(Status status) override {
     MutexLock lock(probe_.mutex);
@@ -160,7 +187,7 @@ TEST(PromptPoolTest, ACancelDuringTheHandOverReachesWhoeverGotTheJob) {
   probe.Close();
   std::atomic<uint64_t> late{0};
   auto pool = std::make_unique<PromptPool>(
-      kOneThread, [&](RequestId id) { late = static_cast<uint64_t>(id); });
+      kOneThread, kClock, [&](RequestId id) { late = static_cast<uint64_t>(id); });
   ASSERT_EQ(pool->TryAdd(std::make_unique<SlowFinishJob>(probe)), nullptr);
   probe.WaitEntered();
   EXPECT_TRUE(pool->Cancel(RequestId{7}));
@@ -175,7 +202,7 @@ TEST(PromptPoolTest, ACancelDuringTheHandOverReachesWhoeverGotTheJob) {
 TEST(PromptPoolTest, DestructionFinishesWhatWaits) {
   Probe running, queued;
   running.Close();
-  auto pool = std::make_unique<PromptPool>(kOneThread, [](RequestId) {});
+  auto pool = std::make_unique<PromptPool>(kOneThread, kClock, [](RequestId) {});
   ASSERT_EQ(pool->TryAdd(Job(1, running)), nullptr);
   running.WaitEntered();
   ASSERT_EQ(pool->TryAdd(Job(2, queued)), nullptr);
@@ -191,7 +218,8 @@ TEST(PromptPoolTest, ManyThreadsAndCancelsLoseAndDoubleNothing) {
   for (int i = 0; i < kJobs; ++i) probes.push_back(std::make_unique<Probe>());
   std::atomic<int> refused{0};
   {
-    PromptPool pool({.threads = 2, .max_jobs = 8, .max_bytes = 1000}, [](RequestId) {});
+    PromptPool pool({.threads = 2, .max_jobs = 8, .max_bytes = 1000}, kClock,
+                    [](RequestId) {});
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {

@@ -15,42 +15,161 @@ constexpr int64_t kVocab = 100;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-struct Case {
-  std::string field;  // That must be blamed; empty: accepted.
-  std::function<void(GenerateRequest&)> set;
-};
+Status Check(const std::function<void(GenerateRequest&)>& set) {
+  GenerateRequest request;
+  set(request);
+  return CheckParameters(request, kVocab);
+}
 
-TEST(RequestCheckTest, EveryParameterIsCheckedByName) {
+float Below(float value) { return std::nextafter(value, -kInf); }
+float Above(float value) { return std::nextafter(value, kInf); }
+
+// Cases C1, C3: each number at its limits, just beyond them, and as no number at all.
+TEST(RequestCheckTest, EveryRealNumberHasItsLimits) {
+  struct Limits {
+    std::string field;
+    std::function<void(GenerateRequest&, float)> set;
+    float least;  // Accepted.
+    float most;   // Accepted.
+  };
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const std::vector<Limits> all = {
+      {"temperature", [](auto& r, float v) { r.sampling.temperature = v; }, 0, 100},
+      {"typical_p", [](auto& r, float v) { r.sampling.typical_p = v; }, tiny, 1},
+      {"top_p", [](auto& r, float v) { r.sampling.top_p = v; }, tiny, 1},
+      {"min_p", [](auto& r, float v) { r.sampling.min_p = v; }, 0, 1},
+      {"repetition_penalty", [](auto& r, float v) { r.sampling.repetition_penalty = v; },
+       tiny, 10},
+      {"presence_penalty", [](auto& r, float v) { r.sampling.presence_penalty = v; }, -2,
+       2},
+      {"frequency_penalty", [](auto& r, float v) { r.sampling.frequency_penalty = v; },
+       -2, 2},
+      {"logit_bias[0].bias",
+       [](auto& r, float v) {
+         r.sampling.logit_bias = {{5, v}};
+       },
+       -100, 100},
+  };
+  for (const Limits& limits : all) {
+    SCOPED_TRACE(limits.field);
+    const auto with = [&](float value) {
+      return Check([&](GenerateRequest& r) { limits.set(r, value); });
+    };
+    EXPECT_TRUE(with(limits.least).ok());
+    EXPECT_TRUE(with(limits.most).ok());
+    for (const float wrong : {Below(limits.least), Above(limits.most), -1e30f, 1e30f,
+                              kNan, -kNan, kInf, -kInf}) {
+      const Status status = with(wrong);
+      EXPECT_EQ(status.field(), limits.field) << wrong;
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << wrong;
+    }
+  }
+}
+
+// Cases C3, C7.
+TEST(RequestCheckTest, EveryWholeNumberHasItsLimits) {
+  struct Limits {
+    std::string field;
+    std::function<void(GenerateRequest&, int64_t)> set;
+    int64_t least;
+    int64_t most;
+  };
+  constexpr int64_t kMax32 = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
+  const auto narrow = [](int64_t v) { return static_cast<int32_t>(v); };
+  const std::vector<Limits> all = {
+      {"top_k", [&](auto& r, int64_t v) { r.sampling.top_k = narrow(v); }, -1, kMax32},
+      {"n", [&](auto& r, int64_t v) { r.n = narrow(v); }, 1, 16},
+      {"logprobs", [&](auto& r, int64_t v) { r.logprobs = narrow(v); }, 0, 20},
+      {"prompt_logprobs", [&](auto& r, int64_t v) { r.prompt_logprobs = narrow(v); }, 0,
+       20},
+      {"max_tokens", [](auto& r, int64_t v) { r.max_tokens = v; }, 1, kMax64},
+      {"max_tokens",
+       [](auto& r, int64_t v) {
+         r.echo = true;
+         r.max_tokens = v;
+       },
+       0, kMax64},
+      {"max_tokens",
+       [](auto& r, int64_t v) {
+         r.prompt_logprobs = 0;
+         r.max_tokens = v;
+       },
+       0, kMax64},
+      {"min_tokens", [](auto& r, int64_t v) { r.min_tokens = v; }, 0, kMax64},
+      {"min_tokens",
+       [](auto& r, int64_t v) {
+         r.max_tokens = 7;
+         r.min_tokens = v;
+       },
+       0, 7},
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Limits& limits = all[i];
+    SCOPED_TRACE(limits.field + ", row " + std::to_string(i));
+    const auto with = [&](int64_t value) {
+      return Check([&](GenerateRequest& r) { limits.set(r, value); });
+    };
+    EXPECT_TRUE(with(limits.least).ok()) << with(limits.least).ToString();
+    EXPECT_TRUE(with(limits.most).ok()) << with(limits.most).ToString();
+    std::vector<int64_t> wrong = {limits.least - 1, std::numeric_limits<int32_t>::min()};
+    if (limits.most < kMax32) wrong.insert(wrong.end(), {limits.most + 1, kMax32});
+    for (const int64_t value : wrong) {
+      const Status status = with(value);
+      EXPECT_EQ(status.field(), limits.field) << value;
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << value;
+    }
+  }
+}
+
+// Case C5, and the lists and strings.
+TEST(RequestCheckTest, EveryListAndStringIsCheckedByName) {
+  struct Case {
+    std::string field;  // That must be blamed; empty: accepted.
+    std::function<void(GenerateRequest&)> set;
+  };
+  const auto biases = [](TokenId count) {
+    std::vector<LogitBias> list;
+    for (TokenId i = 0; i < count; ++i) list.push_back({.token = i, .bias = 1.0f});
+    return list;
+  };
   const std::vector<Case> cases = {
       {"", [](GenerateRequest&) {}},
-      {"temperature", [](auto& r) { r.sampling.temperature = kNan; }},
-      {"temperature", [](auto& r) { r.sampling.temperature = kInf; }},
-      {"temperature", [](auto& r) { r.sampling.temperature = -0.1f; }},
-      {"temperature", [](auto& r) { r.sampling.temperature = 100.5f; }},
-      {"", [](auto& r) { r.sampling.temperature = 0.0f; }},
-      {"", [](auto& r) { r.sampling.temperature = 100.0f; }},
-      {"top_k", [](auto& r) { r.sampling.top_k = -2; }},
-      {"", [](auto& r) { r.sampling.top_k = -1; }},
-      {"", [](auto& r) { r.sampling.top_k = 0; }},
-      {"", [](auto& r) { r.sampling.top_k = std::numeric_limits<int32_t>::max(); }},
-      {"top_p", [](auto& r) { r.sampling.top_p = 0.0f; }},
-      {"top_p", [](auto& r) { r.sampling.top_p = 1.0000001f; }},
-      {"top_p", [](auto& r) { r.sampling.top_p = -0.1f; }},
-      {"top_p", [](auto& r) { r.sampling.top_p = kNan; }},
-      {"", [](auto& r) { r.sampling.top_p = 1e-9f; }},
-      {"min_p", [](auto& r) { r.sampling.min_p = 1.1f; }},
-      {"min_p", [](auto& r) { r.sampling.min_p = -0.1f; }},
-      {"min_p", [](auto& r) { r.sampling.min_p = kNan; }},
-      {"", [](auto& r) { r.sampling.min_p = 1.0f; }},
-      {"max_tokens", [](auto& r) { r.max_tokens = 0; }},
-      {"max_tokens", [](auto& r) { r.max_tokens = -1; }},
-      {"", [](auto& r) { r.max_tokens = std::numeric_limits<int64_t>::max(); }},
+      {"logit_bias[0].token_id",
+       [](auto& r) {
+         r.sampling.logit_bias = {{-1, 0}};
+       }},
+      {"logit_bias[0].token_id",
+       [](auto& r) {
+         r.sampling.logit_bias = {{kVocab, 0}};
+       }},
+      {"",
+       [](auto& r) {
+         r.sampling.logit_bias = {{kVocab - 1, 0}};
+       }},
+      {"logit_bias[1].token_id",
+       [](auto& r) {
+         r.sampling.logit_bias = {{0, 0}, {std::numeric_limits<TokenId>::max(), 0}};
+       }},
+      {"logit_bias[1].bias",
+       [](auto& r) {
+         r.sampling.logit_bias = {{0, 0}, {1, 100.5f}};
+       }},
+      {"logit_bias",
+       [](auto& r) {
+         r.sampling.logit_bias = {{3, 1}, {4, 1}, {3, 1}};
+       }},
+      {"", [&](auto& r) { r.sampling.logit_bias = biases(kVocab); }},
       {"stop[1]",
        [](auto& r) {
          r.stop = {"a", ""};
        }},
       {"stop[0]", [](auto& r) { r.stop = {std::string(kMaxStopBytes + 1, 'x')}; }},
       {"", [](auto& r) { r.stop = {std::string(kMaxStopBytes, 'x')}; }},
+      {"stop[1]",
+       [](auto& r) {
+         r.stop = {"ok", "\xff"};
+       }},
       {"stop", [](auto& r) { r.stop.assign(kMaxStopStrings + 1, "x"); }},
       {"", [](auto& r) { r.stop.assign(kMaxStopStrings, "x"); }},
       {"stop_token_ids[0]", [](auto& r) { r.stop_token_ids = {-1}; }},
@@ -60,11 +179,13 @@ TEST(RequestCheckTest, EveryParameterIsCheckedByName) {
        }},
       {"", [](auto& r) { r.stop_token_ids = {kVocab - 1}; }},
       {"stop_token_ids", [](auto& r) { r.stop_token_ids.assign(kMaxStopTokens + 1, 1); }},
+      {"x-tenant-id", [](auto& r) { r.tenant = std::string(129, 't'); }},
+      {"", [](auto& r) { r.tenant = std::string(128, 't'); }},
+      {"cache_salt", [](auto& r) { r.cache_salt = std::string(257, 's'); }},
+      {"", [](auto& r) { r.cache_salt = std::string(256, '\xff'); }},
   };
   for (size_t i = 0; i < cases.size(); ++i) {
-    GenerateRequest request;
-    cases[i].set(request);
-    const Status status = CheckParameters(request, kVocab);
+    const Status status = Check(cases[i].set);
     EXPECT_EQ(status.field(), cases[i].field)
         << "case " << i << ": " << status.ToString();
     EXPECT_EQ(status.ok(), cases[i].field.empty()) << "case " << i;
@@ -72,6 +193,14 @@ TEST(RequestCheckTest, EveryParameterIsCheckedByName) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     }
   }
+}
+
+TEST(RequestCheckTest, AtMost1024LogitBiasesAreTaken) {
+  GenerateRequest request;
+  for (TokenId i = 0; i < 1024; ++i) request.sampling.logit_bias.push_back({i, 1.0f});
+  EXPECT_TRUE(CheckParameters(request, 5000).ok());
+  request.sampling.logit_bias.push_back({1024, 1.0f});
+  EXPECT_EQ(CheckParameters(request, 5000).field(), "logit_bias");
 }
 
 TEST(RequestCheckTest, EveryPromptFormIsCheckedByName) {

@@ -15,7 +15,6 @@ TEST(StopMatcherTest, HoldsTheLongestProperPrefix) {
   EXPECT_EQ(matcher.held(), 2u);
   EXPECT_EQ(matcher.Feed("x"), std::nullopt);
   EXPECT_EQ(matcher.held(), 0u);
-  EXPECT_EQ(matcher.longest(), 3u);
 }
 
 TEST(StopMatcherTest, OffsetsCountAllTheText) {
@@ -42,6 +41,18 @@ TEST(StopMatcherTest, WithoutStopStringsNothingMatchesOrIsHeld) {
   EXPECT_EQ(empty.Feed("abc"), std::nullopt);
   EXPECT_EQ(none.held(), 0u);
   EXPECT_EQ(empty.held(), 0u);
+}
+
+TEST(StopMatcherTest, CopiesReadTextsOfTheirOwn) {
+  StopMatcher one({"END", "x"});
+  one.Feed("aEN");
+  StopMatcher two = one;
+  EXPECT_EQ(one.Feed("-"), std::nullopt);
+  const auto match = two.Feed("D");
+  ASSERT_TRUE(match);
+  EXPECT_EQ(match->begin, 1u);
+  EXPECT_EQ(match->stop, 0u);
+  EXPECT_EQ(&one.stop(0), &two.stop(0)) << "the strings are there twice";
 }
 
 // A pattern made to make a naive search go back: quadratic work would not end.

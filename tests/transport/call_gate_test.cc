@@ -24,6 +24,18 @@ TEST(CallGateTest, LetsCallsInOnlyWhileOpen) {
   EXPECT_EQ(gate.inside(), 1);
 }
 
+TEST(CallGateTest, WhatIsAboutRunningWorkComesInFromOpenOn) {
+  FakeGenerationService service;
+  CallGate gate;
+  EXPECT_EQ(gate.EnterEvenIfClosed().status().code(), StatusCode::kUnavailable);
+  gate.Open(service);
+  gate.Close();
+  EXPECT_EQ(*gate.EnterEvenIfClosed(), &service);
+  EXPECT_EQ(gate.inside(), 1);
+  gate.Leave();
+  EXPECT_EQ(gate.inside(), 0);
+}
+
 TEST(CallGateTest, WaitsForTheLastCallOrTheDeadline) {
   FakeGenerationService service;
   CallGate gate;

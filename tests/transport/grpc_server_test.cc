@@ -78,7 +78,7 @@ TEST_F(GrpcServerTest, CallsBeforeServeAreRefusedUnavailable) {
             grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Check(""), HealthCheckResponse::NOT_SERVING);
 
-  server_->Serve(service_);
+  server_->Serve(service_, metrics_);
   EXPECT_TRUE(Stream(TextRequest("x")).status.ok());
 }
 

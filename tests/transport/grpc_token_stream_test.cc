@@ -13,7 +13,9 @@ namespace {
 
 using Script = FakeGenerationService::Script;
 using Counts = FakeGenerationService::Counts;
+using testing::ContainsRegex;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 bool Idle(const Counts& counts) {
   return counts.running == 0 && counts.started == counts.done;
@@ -54,6 +56,53 @@ TEST_F(GrpcTokenStreamTest, TheStreamIsOneStartedThenChunksThenOneFinished) {
   EXPECT_EQ(result.finished.stop_cause(), v1::STOP_CAUSE_END_TOKEN);
   EXPECT_EQ(result.finished.usage().prompt_tokens(), 7);
   EXPECT_EQ(result.finished.usage().completion_tokens(), 3);
+}
+
+TEST_F(GrpcTokenStreamTest, EachOfSeveralChoicesEndsOnceAfterItsLastChunk) {
+  Serve({.choice_tokens = {2, 0, 1}});
+  v1::GenerateRequest request = TextRequest("x");
+  request.set_n(3);
+  const StreamResult result = Stream(request);
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_THAT(result.order,
+              ElementsAre("started", "chunk", "choice_finished", "chunk", "chunk",
+                          "choice_finished", "choice_finished", "finished"));
+  ASSERT_EQ(result.finished.choices_size(), 3);
+  for (const v1::ChoiceFinished& end : result.ends) {
+    EXPECT_EQ(end.finish_reason(), v1::FINISH_REASON_STOP);
+    EXPECT_EQ(end.SerializeAsString(),
+              result.finished.choices(end.choice()).SerializeAsString());
+  }
+  EXPECT_EQ(result.finished.choices(0).completion_tokens(), 2);
+  EXPECT_EQ(result.finished.choices(1).completion_tokens(), 0);
+  EXPECT_EQ(result.finished.choices(2).completion_tokens(), 1);
+  // Usage: the sum over the choices; the prompt once.
+  EXPECT_EQ(result.finished.usage().completion_tokens(), 3);
+  EXPECT_EQ(result.finished.usage().prompt_tokens(), 7);
+}
+
+TEST_F(GrpcTokenStreamTest, ASingleChoiceEndsInTheLastMessageAlone) {
+  Serve({.tokens = 1});
+  const StreamResult result = Stream(TextRequest("x"));
+  EXPECT_TRUE(result.ends.empty());
+  ASSERT_EQ(result.finished.choices_size(), 1);
+  EXPECT_EQ(result.finished.choices(0).finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(result.finished.choices(0).completion_tokens(), 1);
+}
+
+TEST_F(GrpcTokenStreamTest, AFailureHalfWayEndsTheStreamWithoutFinished) {
+  Serve({.tokens = 2, .failure = Internal("broken")});
+  const StreamResult result = Stream(TextRequest("x"));
+  EXPECT_THAT(result.order, ElementsAre("started", "chunk", "chunk"));
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INTERNAL);
+}
+
+TEST_F(GrpcTokenStreamTest, EveryWrittenMessageIsMeasured) {
+  Serve({.tokens = 3});
+  ASSERT_TRUE(Stream(TextRequest("x")).status.ok());
+  WaitUntilNoCallIsActive();
+  EXPECT_THAT(metrics_.Serialize(),
+              HasSubstr("renga_stream_write_seconds_count{model=\"fake\"} 5\n"));
 }
 
 TEST_F(GrpcTokenStreamTest, AnAnswerLongerThanTheBacklogArrivesWhole) {
@@ -162,6 +211,7 @@ TEST_F(GrpcTokenStreamTest, AReaderThatTakesNothingForTheWriteTimeoutIsCut) {
   service_.WaitFor([](const Counts& c) { return c.cancels == 1 && Idle(c); });
   WaitUntilNoCallIsActive();
   EXPECT_EQ(ReadAll(*reader).status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_THAT(metrics_.Serialize(), ContainsRegex("cancellations_total.*write.* 1\n"));
 }
 
 TEST_F(GrpcTokenStreamTest, AnAnswerThatEndsWhileItsReaderIsStuckIsCutAsWell) {

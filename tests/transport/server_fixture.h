@@ -9,10 +9,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "metrics/server_metrics.h"
 #include "renga/v1/inference.grpc.pb.h"
 #include "tests/fakes/fake_generation_service.h"
 #include "transport/grpc_server.h"
@@ -24,8 +27,10 @@ struct StreamResult {
   int64_t chunks = 0;
   std::string text;
   std::vector<int32_t> token_ids;
+  std::map<int32_t, v1::Choice> choices;  // What the chunks say of each.
+  std::vector<v1::ChoiceFinished> ends;
   v1::Finished finished;
-  std::vector<std::string> order;  // "started", "chunk", "finished"
+  std::vector<std::string> order;  // "started", "chunk", "choice_finished", "finished"
   grpc::Status status;
 };
 
@@ -34,13 +39,13 @@ class ServerFixture : public testing::Test {
   void SetUp() override { Start({}); }
   void TearDown() override { server_.reset(); }
 
-  void Start(GrpcSettings settings) {
+  void Start(GrpcSettings settings, std::shared_ptr<const ApiKeys> keys = nullptr) {
     server_.reset();
     settings.address = "127.0.0.1:0";
-    auto server = GrpcServer::Listen(settings);
+    auto server = GrpcServer::Listen(settings, std::move(keys));
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
-    server_->Serve(service_);
+    server_->Serve(service_, metrics_);
     stub_ = NewStub({});
   }
 
@@ -79,6 +84,14 @@ class ServerFixture : public testing::Test {
         result.token_ids.insert(result.token_ids.end(),
                                 message.chunk().token_ids().begin(),
                                 message.chunk().token_ids().end());
+        v1::Choice& choice = result.choices[message.chunk().choice()];
+        choice.set_choice(message.chunk().choice());
+        choice.mutable_text()->append(message.chunk().text());
+        choice.mutable_token_ids()->MergeFrom(message.chunk().token_ids());
+        choice.mutable_logprobs()->MergeFrom(message.chunk().logprobs());
+      } else if (message.has_choice_finished()) {
+        result.order.push_back("choice_finished");
+        result.ends.push_back(message.choice_finished());
       } else {
         result.order.push_back("finished");
         result.finished = message.finished();
@@ -95,6 +108,7 @@ class ServerFixture : public testing::Test {
   }
 
   FakeGenerationService service_;
+  ServerMetrics metrics_{"fake", "cpu/fake"};
   std::unique_ptr<GrpcServer> server_;
   std::unique_ptr<v1::Inference::Stub> stub_;
 };

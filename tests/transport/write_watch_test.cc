@@ -37,6 +37,22 @@ TEST(WriteWatchTest, FindsEachStuckWriteOnce) {
   EXPECT_EQ(ended.stuck, 0);
 }
 
+TEST(WriteWatchTest, AWriteHasADurationUntilItEndsOrIsFoundStuck) {
+  WriteWatch watch(std::chrono::milliseconds(4));
+  CountingCall call;
+  EXPECT_EQ(call.WriteEnds(), std::nullopt);
+  call.WriteBegins();
+  const std::optional<Duration> took = call.WriteEnds();
+  ASSERT_TRUE(took.has_value());
+  EXPECT_GE(*took, Duration::zero());
+  EXPECT_EQ(call.WriteEnds(), std::nullopt);
+  call.WriteBegins();
+  watch.Add(call);
+  WaitUntil(call.stuck, 1);
+  EXPECT_EQ(call.WriteEnds(), std::nullopt);
+  watch.Remove(call);
+}
+
 TEST(WriteWatchTest, WakesUpForACallAfterNoneWasThere) {
   WriteWatch watch(std::chrono::milliseconds(2));
   for (int i = 0; i < 3; ++i) {

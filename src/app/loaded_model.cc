@@ -1,0 +1,127 @@
+#include "app/loaded_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "app/model_name.h"
+#include "backend/cpu_backend.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "text/load_tokenizer.h"
+
+namespace renga {
+namespace {
+
+KvGeometry GeometryOf(const GraphShape& graph, const KvSettings& settings) {
+  return {.layers = graph.layers,
+          .kv_heads = graph.kv_heads,
+          .head_dim = graph.head_dim,
+          .dtype = settings.dtype == "f32" ? KvDtype::kF32 : KvDtype::kF16};
+}
+
+// Pages that fit `pool_bytes`; at least one must.
+StatusOr<int64_t> PagesOf(const KvGeometry& geometry, int64_t pool_bytes) {
+  const int64_t value_bytes = geometry.dtype == KvDtype::kF32 ? 4 : 2;
+  const int64_t page_bytes = int64_t{2} * geometry.layers * geometry.kv_heads *
+                             geometry.head_dim * kPageTokens * value_bytes;
+  const int64_t pages =
+      std::min<int64_t>(pool_bytes / page_bytes, std::numeric_limits<PageId>::max());
+  if (pages >= 1) return pages;
+  return InvalidArgument("kv.pool_bytes",
+                         "is " + std::to_string(pool_bytes) +
+                             "; one page of 64 tokens of this model takes " +
+                             std::to_string(page_bytes));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Backend>> MakeDefaultBackend(const DeviceSettings& settings) {
+  return MakeCpuBackend({.isa = settings.isa,
+                         .threads = settings.threads,
+                         .precision = settings.precision});
+}
+
+StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Open(const Config& config) {
+  std::unique_ptr<LoadedModel> model(new LoadedModel());
+  RENGA_RETURN_IF_ERROR(model->OpenFile(config.model));
+  RENGA_RETURN_IF_ERROR(model->CheckSettings(config));
+  return model;
+}
+
+Status LoadedModel::OpenFile(const ModelSettings& settings) {
+  StatusOr<std::unique_ptr<GgufFile>> opened = GgufFile::Open(settings.path);
+  if (!opened.ok()) {
+    // For the operator alone, so with the whole path and the setting's name.
+    const Status& why = opened.status();
+    return Status(why.code(), settings.path + ": " + why.message())
+        .WithField("model.path");
+  }
+  file_ = *std::move(opened);
+  RENGA_ASSIGN_OR_RETURN(tokenizer_, LoadTokenizer(*file_));
+  no_template_reason_ = "the model file has none";
+  StatusOr<std::unique_ptr<ChatTemplate>> parsed = LoadChatTemplate(*file_);
+  if (parsed.ok()) {
+    chat_template_ = *std::move(parsed);
+  } else {
+    // The model can still complete text; the reason is the operator's to read.
+    no_template_reason_ = "the one of the model file does not parse";
+    LogWarn("chat_template_refused", {{"reason", parsed.status().ToString()}});
+  }
+  return OkStatus();
+}
+
+Status LoadedModel::CheckSettings(const Config& config) {
+  RENGA_ASSIGN_OR_RETURN(model_, ReadModelConfig(*file_));
+  const int64_t wanted = config.model.context;
+  if (wanted > model_.context_length) {
+    return InvalidArgument("model.context", "is " + std::to_string(wanted) +
+                                                "; the model was made for " +
+                                                std::to_string(model_.context_length));
+  }
+  context_ = wanted > 0 ? wanted : model_.context_length;
+  if (context_ < 2) {
+    return InvalidArgument(
+        "model.context",
+        "is " + std::to_string(context_) + "; a prompt and an answer need 2 at least");
+  }
+  if (tokenizer_->vocab_size() != model_.graph.vocab) {
+    return InvalidArgument("tokenizer.ggml.tokens",
+                           "has " + std::to_string(tokenizer_->vocab_size()) +
+                               " entries; the model has " +
+                               std::to_string(model_.graph.vocab));
+  }
+  geometry_ = GeometryOf(model_.graph, config.kv);
+  RENGA_ASSIGN_OR_RETURN(pages_, PagesOf(geometry_, config.kv.pool_bytes));
+  name_ = ServedModelName(config.model, model_.name);
+  device_ = config.device;
+  return OkStatus();
+}
+
+Status LoadedModel::MakeDevice(const BackendFactory& factory) {
+  RENGA_ASSIGN_OR_RETURN(backend_, factory(device_));
+  return OkStatus();
+}
+
+Status LoadedModel::LoadWeights(const BackendLimits& limits) {
+  RENGA_ASSIGN_OR_RETURN(transformer_, Transformer::Load(*file_, *backend_, limits));
+  RENGA_RETURN_IF_ERROR(backend_->CreateKvPool(geometry_, pages_));
+  file_->ReleasePages();
+  return OkStatus();
+}
+
+ModelInfo LoadedModel::Describe() const {
+  const std::span<const TokenId> ends = tokenizer_->end_token_ids();
+  return {.name = name_,
+          .architecture = model_.architecture,
+          .context_length = context_,
+          .vocab_size = tokenizer_->vocab_size(),
+          .has_chat_template = chat_template_ != nullptr,
+          .backend = backend_->info().name,
+          .numerics_id = backend_->info().numerics_id,
+          .end_token_ids = {ends.begin(), ends.end()},
+          .bos_token_id = tokenizer_->bos_token_id()};
+}
+
+}  // namespace renga
