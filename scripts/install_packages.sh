@@ -21,6 +21,7 @@ packages=(
 )
 test_packages=(
   clang clang-tidy clang-format libclang-rt-14-dev
+  chromium fonts-dejavu-core  # The chat page's tests.
 )
 
 with_tests=0

@@ -4,6 +4,7 @@
 #   scripts/start.sh              serve until Ctrl-C
 #   scripts/start.sh --once       the same, but end after the one chat
 #     --port N                    of the gRPC API (50051)
+#     --http-port N               of the OpenAI API and the chat page (8080)
 #     --admin-port N              of /metrics, /livez and /readyz (9464)
 #     --admin-grpc-port N         of the gRPC service Admin (50052)
 #     --cuda                      ask for the CUDA build
@@ -15,16 +16,17 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-once=0 cuda=0 port=50051 admin_port=9464 admin_grpc_port=50052
+once=0 cuda=0 port=50051 http_port=8080 admin_port=9464 admin_grpc_port=50052
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1 ;;
     --cuda) cuda=1 ;;
-    --port | --admin-port | --admin-grpc-port)
+    --port | --http-port | --admin-port | --admin-grpc-port)
       [[ ${2-} =~ ^[1-9][0-9]{0,4}$ ]] || die "$1 needs a port, 1 to 65535"
       [ "$2" -le 65535 ] || die "$1 needs a port, 1 to 65535"
       case $1 in
         --port) port=$2 ;;
+        --http-port) http_port=$2 ;;
         --admin-port) admin_port=$2 ;;
         *) admin_grpc_port=$2 ;;
       esac
@@ -40,13 +42,14 @@ while [ $# -gt 0 ]; do
 done
 address=127.0.0.1:$port
 admin=127.0.0.1:$admin_port
+http=127.0.0.1:$http_port
 
 in_use() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 check_ports() {
   local p
-  for p in "$port" "$admin_port" "$admin_grpc_port"; do
+  for p in "$port" "$http_port" "$admin_port" "$admin_grpc_port"; do
     ! in_use "$p" ||
-      die "port $p of 127.0.0.1 is in use: choose others with --port, --admin-port and --admin-grpc-port"
+      die "port $p of 127.0.0.1 is in use: choose others with --port, --http-port, --admin-port and --admin-grpc-port"
   done
 }
 
@@ -86,7 +89,7 @@ start_server() {
   # order; and it never outlives this script.
   setsid setpriv --pdeathsig TERM build/release/bin/renga serve --model.path "$model" \
     --model.name SmolLM2-135M-Instruct --grpc.address "$address" --admin.address "$admin" \
-    --admin.grpc_address "127.0.0.1:$admin_grpc_port" >build/server.log 2>&1 &
+    --gateway.address "$http" --admin.grpc_address "127.0.0.1:$admin_grpc_port" >build/server.log 2>&1 &
   server=$!
   for ((i = 0; i < 1200; i++)); do
     if ! kill -0 "$server" 2>/dev/null; then
@@ -121,6 +124,10 @@ for event in stub.Generate(pb.GenerateRequest(chat=chat, sampling=greedy, max_to
 print()
 PY
 
+curl http://$http/v1/chat/completions -H 'content-type: application/json' \\
+  -d '{"model": "default", "messages": [{"role": "user", "content": "Name three colours."}], "temperature": 0, "max_tokens": 48}'
+
+Chat page: http://$http/
 Metrics: http://$admin/metrics
 TEXT
 }

@@ -123,7 +123,7 @@ start_server() {
   ports=$(free_ports 2)
   address=127.0.0.1:${ports% *} admin=127.0.0.1:${ports#* }
   build/release/bin/renga serve --model.path "$model" --grpc.address "$address" \
-    --admin.address "$admin" --admin.grpc_address 127.0.0.1:0 "$@" >"$logs/server.log" 2>&1 &
+    --admin.address "$admin" --admin.grpc_address 127.0.0.1:0 --gateway.address 127.0.0.1:0 "$@" >"$logs/server.log" 2>&1 &
   server=$!
   # Warming up takes the portable code half a minute.
   for ((i = 0; i < 2400; i++)); do
@@ -169,9 +169,9 @@ part_metrics() {
 
 part_start() {
   local -a ports
-  read -ra ports <<<"$(free_ports 3)"
+  read -ra ports <<<"$(free_ports 4)"
   check "start.sh --once" scripts/start.sh --once --port "${ports[0]}" \
-    --admin-port "${ports[1]}" --admin-grpc-port "${ports[2]}"
+    --admin-port "${ports[1]}" --admin-grpc-port "${ports[2]}" --http-port "${ports[3]}"
 }
 
 part_asan() {

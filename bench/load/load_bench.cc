@@ -80,7 +80,6 @@ Config BaseConfig(const Arguments& arguments) {
   config.admin.address = "127.0.0.1:0";
   config.admin.grpc_address = "127.0.0.1:0";
   config.gateway.address = "";
-  config.log.level = "warn";
   return config;
 }
 
@@ -210,6 +209,7 @@ int main(int argc, char** argv) {
                  "[--seconds 15] [--rounds 2]\n");
     return 2;
   }
+  static_cast<void>(renga::ConfigureLog("warn", "text"));
   if (arguments.scenario == "policies") {
     renga::RunPolicies(arguments);
   } else if (arguments.scenario == "overload") {

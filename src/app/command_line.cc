@@ -58,6 +58,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv, std::ostream& ou
                   "Print all settings as commented YAML and exit");
   AddFlags(*serve, serve_flags);
 
+  Flags gateway_flags;
+  CLI::App* gateway = app.add_subcommand(
+      "gateway", "The HTTP API and chat page alone, in front of servers elsewhere");
+  gateway->add_option("--target", line.targets, "gRPC address of a server; repeatable")
+      ->type_name("HOST:PORT")
+      ->required();
+  AddFlags(*gateway, gateway_flags);
+
   Flags tokenize_flags;
   std::string text;
   CLI::App* tokenize = app.add_subcommand(
@@ -85,6 +93,9 @@ CommandLine ParseCommandLine(int argc, const char* const* argv, std::ostream& ou
   if (serve->parsed()) {
     line.command = CommandLine::Command::kServe;
     line.sources = Collect(serve_flags);
+  } else if (gateway->parsed()) {
+    line.command = CommandLine::Command::kGateway;
+    line.sources = Collect(gateway_flags);
   } else {
     line.command = CommandLine::Command::kTokenize;
     line.sources = Collect(tokenize_flags);

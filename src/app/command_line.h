@@ -7,19 +7,21 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "app/config_loader.h"
 
 namespace renga {
 
 struct CommandLine {
-  enum class Command { kExit, kServe, kTokenize };
+  enum class Command { kExit, kServe, kGateway, kTokenize };
 
   Command command = Command::kExit;
   int exit_code = 0;      // Of kExit: help was asked for (0), or the line was wrong (2).
   ConfigSources sources;  // Without the environment.
-  bool print_config = false;        // serve: print the settings instead of serving.
-  std::optional<std::string> text;  // tokenize: absent means standard input.
+  bool print_config = false;         // serve: print the settings instead of serving.
+  std::vector<std::string> targets;  // gateway: "host:port" of the servers; at least one.
+  std::optional<std::string> text;   // tokenize: absent means standard input.
 };
 
 // Help goes to `out`, complaints to `err`.

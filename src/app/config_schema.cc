@@ -190,6 +190,52 @@ constexpr ConfigField kSchema[] = {
      .unit = "chunks",
      .doc = "Unwritten chunks of one stream before its sequence pauses. It bounds the "
             "memory that a slow reader costs."},
+    {.name = "gateway.address",
+     .value = RENGA_MEMBER(gateway.address),
+     .unit = "host:port or empty",
+     .doc =
+         "The OpenAI-compatible HTTP API and the chat page. Port 0: any free one, "
+         "printed in the log. Empty: none. There is no encryption; keep it on a trusted "
+         "network."},
+    {.name = "gateway.lenient",
+     .value = RENGA_MEMBER(gateway.lenient),
+     .doc = "Unknown fields of a request are ignored, not refused by name."},
+    {.name = "gateway.cors_origins",
+     .value = RENGA_MEMBER(gateway.cors_origins),
+     .unit = "origins",
+     .doc = "Pages of these origins (comma-separated, or *) may call the HTTP API from a "
+            "browser. Empty: none but the chat page."},
+    {.name = "gateway.max_body_bytes",
+     .value = RENGA_MEMBER(gateway.max_body_bytes),
+     .min = 1 << 10,
+     .max = 1 << 28,
+     .unit = "bytes",
+     .doc = "A larger request body is refused with 413."},
+    {.name = "gateway.max_connections",
+     .value = RENGA_MEMBER(gateway.max_connections),
+     .min = 1,
+     .max = 65'536,
+     .unit = "connections",
+     .doc = "One more gets 503 and is closed."},
+    {.name = "gateway.idle_timeout_ms",
+     .value = RENGA_MEMBER(gateway.idle_timeout_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "A connection without a request is closed after this."},
+    {.name = "gateway.read_timeout_ms",
+     .value = RENGA_MEMBER(gateway.read_timeout_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "The headers and the body of a request must have come within this."},
+    {.name = "gateway.keep_alive_ms",
+     .value = RENGA_MEMBER(gateway.keep_alive_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "An event stream that is silent for so long gets a comment, so that proxies "
+            "keep it open."},
     {.name = "admin.address",
      .value = RENGA_MEMBER(admin.address),
      .unit = "host:port",
@@ -299,7 +345,9 @@ Status SetText(const ConfigField& field, std::string_view text, std::string& out
   if (!field.choices.empty() && !IsChoice(field.choices, text)) {
     return Wrong(field, "must be one of " + std::string(field.choices));
   }
-  if (field.unit == "host:port" && !IsAddress(text)) {
+  const bool may_be_empty = field.unit == "host:port or empty";
+  const bool address = field.unit == "host:port" || (may_be_empty && !text.empty());
+  if (address && !IsAddress(text)) {
     return Wrong(field, "must be host:port, with a port of 0 to 65535");
   }
   if (text.size() > kMaxTextBytes) return Wrong(field, "is longer than 4096 bytes");

@@ -12,6 +12,7 @@
 
 #include "app/command_line.h"
 #include "app/config_loader.h"
+#include "app/gateway_app.h"
 #include "app/server_app.h"
 #include "app/signal_watch.h"
 #include "base/log.h"
@@ -60,6 +61,20 @@ int Serve(const CommandLine& line, const LoadedConfig& loaded) {
   return ended.ok() ? 0 : Complain(ended, kFailed);
 }
 
+int Gateway(const CommandLine& line, const LoadedConfig& loaded) {
+  if (const Status log = ConfigureLog(loaded.config.log.level, loaded.config.log.format);
+      !log.ok()) {
+    return Complain(log, kWrongUsage);
+  }
+  RaiseDescriptorLimit();
+  GatewayApp app(loaded.config, line.targets);
+  SignalWatch signals([&app] { app.RequestStop(); });
+  if (const Status started = app.Start(); !started.ok())
+    return Complain(started, kFailed);
+  app.Run();
+  return 0;
+}
+
 int Tokenize(const CommandLine& line, const LoadedConfig& loaded) {
   if (loaded.config.model.path.empty()) {
     return Complain(InvalidArgument("model.path", "is required"), kWrongUsage);
@@ -91,8 +106,14 @@ int Main(int argc, char** argv) {
   }
   const StatusOr<LoadedConfig> loaded = LoadConfig(line.sources);
   if (!loaded.ok()) return Complain(loaded.status(), kWrongUsage);
-  return line.command == CommandLine::Command::kServe ? Serve(line, *loaded)
-                                                      : Tokenize(line, *loaded);
+  switch (line.command) {
+    case CommandLine::Command::kServe:
+      return Serve(line, *loaded);
+    case CommandLine::Command::kGateway:
+      return Gateway(line, *loaded);
+    default:
+      return Tokenize(line, *loaded);
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "batching/wait_queue.h"
 #include "engine/engine.h"
 #include "gateway/admin_listener.h"
+#include "gateway/http_gateway.h"
 #include "metrics/server_metrics.h"
 #include "service/generation_service.h"
 #include "transport/admin_server.h"
@@ -30,6 +31,8 @@ namespace {
 constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 // What a lost engine's clients get to read their errors.
 constexpr auto kLostEngineGrace = std::chrono::seconds(1);
+// What HTTP clients get to take the last bytes of their answers.
+constexpr auto kGatewayGrace = std::chrono::seconds(1);
 
 int64_t MillisecondsSince(TimePoint begin) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -50,6 +53,7 @@ struct ServerApp::Impl {
   ~Impl() { StopAll(); }
 
   Status Listen();
+  Status StartGateway();
   Status LoadModel();
   Status StartEngine();
   EngineOptions EngineSettings() const;
@@ -65,6 +69,7 @@ struct ServerApp::Impl {
   // Waits for the next look at health; false once it is time to end.
   bool Watch() RENGA_EXCLUDES(mutex);
   void Drain();
+  void StopGateway(TimePoint deadline);
   void StopAll();
 
   const Config config;
@@ -81,6 +86,7 @@ struct ServerApp::Impl {
   std::unique_ptr<MemoryCheck> memory;
   std::unique_ptr<AppControl> control;
   std::unique_ptr<GrpcServer> grpc;
+  std::unique_ptr<HttpGateway> gateway;  // After `grpc`, which it calls.
   std::unique_ptr<AdminServer> admin_grpc;
   std::unique_ptr<AdminListener> admin;
   std::thread engine_thread;
@@ -105,6 +111,7 @@ Status ServerApp::Impl::Listen() {
   RENGA_ASSIGN_OR_RETURN(grpc, GrpcServer::Listen(config.grpc, keys));
   RENGA_ASSIGN_OR_RETURN(admin_grpc,
                          AdminServer::Listen(config.admin.grpc_address, keys));
+  RENGA_RETURN_IF_ERROR(StartGateway());
   const auto exposition = [this] {
     const ServerMetrics* shown = shown_metrics;
     return shown == nullptr ? std::string() : shown->Serialize();
@@ -113,10 +120,23 @@ Status ServerApp::Impl::Listen() {
       admin,
       AdminListener::Start(config.admin.address,
                            {.metrics = exposition, .ready = [this] { return Ready(); }}));
-  LogInfo("listening", {{"grpc", std::string_view(grpc->address())},
-                        {"admin", std::string_view(admin->address())},
-                        {"admin_grpc", std::string_view(admin_grpc->address())},
-                        {"keys", keys == nullptr ? "off" : "on"}});
+  LogInfo("listening",
+          {{"grpc", std::string_view(grpc->address())},
+           {"admin", std::string_view(admin->address())},
+           {"admin_grpc", std::string_view(admin_grpc->address())},
+           {"gateway", gateway == nullptr ? std::string("off") : gateway->address()},
+           {"keys", keys == nullptr ? "off" : "on"}});
+  return OkStatus();
+}
+
+Status ServerApp::Impl::StartGateway() {
+  if (config.gateway.address.empty()) return OkStatus();
+  StatusOr<std::unique_ptr<HttpGateway>> started = HttpGateway::Start(
+      config.gateway, {grpc->InProcessChannel(TargetChannelArguments())},
+      {.require_key = !config.auth.keys_file.empty(),
+       .write_timeout = Milliseconds(config.grpc.write_timeout_ms)});
+  RENGA_RETURN_IF_ERROR(started.status());
+  gateway = *std::move(started);
   return OkStatus();
 }
 
@@ -289,6 +309,7 @@ void ServerApp::RequestStop() { impl_->RequestStop(); }
 void ServerApp::Impl::Drain() {
   const TimePoint drain_begin = std::chrono::steady_clock::now();
   service->StartDrain();
+  if (gateway != nullptr) gateway->StartDrain();
   metrics->ready.Set(0.0);
   LogInfo("draining", {{"calls", grpc->active_calls()}});
   const Duration limit = StopRequested() ? Milliseconds(config.drain.timeout_ms)
@@ -297,12 +318,21 @@ void ServerApp::Impl::Drain() {
     LogWarn("drain_timeout", {{"calls", grpc->active_calls()}});
     engine->Stop(Unavailable("the server is shutting down"));
   }
+  StopGateway(drain_begin + limit + kGatewayGrace);
   grpc->Shutdown();
   LogInfo("stopped", {{"ms", MillisecondsSince(drain_begin)}});
 }
 
+// While the server behind it still answers.
+void ServerApp::Impl::StopGateway(TimePoint deadline) {
+  if (gateway == nullptr) return;
+  gateway->WaitIdle(deadline);
+  gateway.reset();
+}
+
 void ServerApp::Impl::StopAll() {
   open_service = nullptr;
+  StopGateway(std::chrono::steady_clock::now());
   if (grpc != nullptr) grpc->Shutdown();
   // While the engine runs: a call may wait for its answer.
   if (admin_grpc != nullptr) admin_grpc->Shutdown();
@@ -319,6 +349,10 @@ ServerApp::~ServerApp() = default;
 
 std::string ServerApp::grpc_address() const {
   return impl_->grpc == nullptr ? "" : impl_->grpc->address();
+}
+
+std::string ServerApp::gateway_address() const {
+  return impl_->gateway == nullptr ? "" : impl_->gateway->address();
 }
 
 std::string ServerApp::admin_address() const {

@@ -37,6 +37,7 @@ class ServerApp {
 
   // The bound addresses, "127.0.0.1:50051"; after Start.
   std::string grpc_address() const;
+  std::string gateway_address() const;  // Empty: there is none.
   std::string admin_address() const;
   std::string admin_grpc_address() const;
   bool Ready() const;

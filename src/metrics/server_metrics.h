@@ -84,7 +84,8 @@ class ServerMetrics {
   // Prometheus text exposition of everything.
   std::string Serialize() const;
 
-  // Exactly once per request that reached the service; `elapsed`: arrival to its end.
+  // Exactly once per request that a loaded server answers, refusals of its form and while
+  // it drains included; `elapsed`: arrival to its end.
   void CountRequest(RequestOutcome outcome, Duration elapsed);
   // Requests that have ended.
   int64_t requests() const;

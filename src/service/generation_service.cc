@@ -312,12 +312,19 @@ Status GenerationServiceImpl::CheckFits(int64_t prompt_tokens) const {
   return OkStatus();
 }
 
+// The engine alone knows what is cached, but answers at its next step border only. A long
+// beginning may all be cached; of the last page as much is taken to be as lately was.
+int64_t GenerationServiceImpl::LikelyUncached(const EngineRequest& request) const {
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (!request.use_prefix_cache || request.prompt_logprobs >= 0) return tokens;
+  const double share = std::clamp(parts_.board.Read().cached_share, 0.0, 1.0);
+  const auto last = static_cast<double>(std::min<int64_t>(tokens, kPageTokens));
+  return static_cast<int64_t>(last * (1.0 - share));
+}
+
 void GenerationServiceImpl::Submit(EngineRequest& request, CountingSink& sink) {
-  const bool may_be_cached = request.use_prefix_cache && request.prompt_logprobs < 0;
-  const int64_t uncached =
-      may_be_cached ? 0 : static_cast<int64_t>(request.prompt.size());
   if (sink.counted()) {
-    Status status = CheckTime(request.arrival, request.deadline, uncached);
+    Status status = CheckTime(request.arrival, request.deadline, LikelyUncached(request));
     if (!status.ok()) return sink.Refuse(RejectReason::kDeadline, std::move(status));
   }
   if (!parts_.board.Read().busy && parts_.queue.waiting_requests() == 0) {

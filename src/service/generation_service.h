@@ -98,6 +98,7 @@ class GenerationServiceImpl final : public GenerationService {
   Status CheckRequest(const GenerateRequest& request) const;
   // OK, or why there is no room in the queue, or no time for so many tokens to compute.
   Status CheckRoom() const;
+  int64_t LikelyUncached(const EngineRequest& request) const;
   Status CheckTime(TimePoint arrival, const std::optional<TimePoint>& deadline,
                    int64_t uncached_tokens) const;
   // From now to the first token of a prompt that joins what waits.

@@ -38,6 +38,11 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }
 
+std::shared_ptr<grpc::Channel> GrpcServer::InProcessChannel(
+    const grpc::ChannelArguments& arguments) {
+  return impl_->listener.server->InProcessChannel(arguments);
+}
+
 int GrpcServer::port() const { return impl_->listener.port; }
 
 const std::string& GrpcServer::address() const { return impl_->listener.address; }

@@ -17,6 +17,9 @@
 
 #pragma once
 
+#include <grpcpp/channel.h>
+#include <grpcpp/support/channel_arguments.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +40,10 @@ class GrpcServer {
   static StatusOr<std::unique_ptr<GrpcServer>> Listen(
       const GrpcSettings& settings, std::shared_ptr<const ApiKeys> keys = nullptr);
   ~GrpcServer();  // Shutdown(), if that was not done.
+
+  // A channel into this server without a socket. It must be gone before Shutdown returns.
+  std::shared_ptr<grpc::Channel> InProcessChannel(
+      const grpc::ChannelArguments& arguments);
 
   int port() const;                    // The bound port.
   const std::string& address() const;  // "127.0.0.1:50051", with the bound port.

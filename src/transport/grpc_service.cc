@@ -23,6 +23,8 @@ constexpr char kRequestIdHeader[] = "x-request-id";
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxCancelIds = 1024;
 constexpr size_t kMaxWaitingTasks = 256;
+// The least that RetryInfo says: so many tasks take no longer, unless all are very long.
+constexpr std::chrono::milliseconds kTasksRetry{100};
 
 // A streamed call that is refused before it starts.
 class RefusedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -105,13 +107,19 @@ StatusOr<InferenceService::Admitted> InferenceService::Admit(
     grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
   RENGA_ASSIGN_OR_RETURN(std::string tenant, Identify(context, keys_.get()));
   RENGA_ASSIGN_OR_RETURN(std::string client_id, ClientId(context));
-  RENGA_ASSIGN_OR_RETURN(GenerationService * service, gate_.Enter());
+  StatusOr<GenerationService*> entered = gate_.Enter();
+  if (!entered.ok()) {
+    CountWhileDraining();
+    return entered.status();
+  }
+  GenerationService* const service = *entered;
   const RequestId id = service->NewRequestId();
   context.AddInitialMetadata(
       kRequestIdHeader,
       client_id.empty() ? std::to_string(static_cast<uint64_t>(id)) : client_id);
   StatusOr<GenerateRequest> request = ReadRequest(context, bytes, tenant, id);
   if (!request.ok()) {
+    CountRefusal(RejectReason::kBadRequest);
     gate_.Leave();
     return request.status();
   }
@@ -128,6 +136,17 @@ StatusOr<InferenceService::Admitted> InferenceService::Admit(
                            .tenant = std::move(tenant),
                            .client_id = std::move(client_id),
                            .many_choices = many_choices}};
+}
+
+void InferenceService::CountRefusal(RejectReason reason) {
+  metrics_->CountRequest(RequestOutcome::kRejected, Duration::zero());
+  metrics_->CountRejection(reason);
+}
+
+void InferenceService::CountWhileDraining() {
+  if (!gate_.EnterEvenIfClosed().ok()) return;  // No metrics before the model is loaded.
+  CountRefusal(RejectReason::kDraining);
+  gate_.Leave();
 }
 
 void InferenceService::Start(GenerationService& service, GenerateRequest request,
@@ -239,7 +258,8 @@ grpc::ServerUnaryReactor* InferenceService::AnswerLater(
       });
   if (!posted) {
     gate_.Leave();
-    reactor->Finish(ToGrpcStatus(ResourceExhausted("too many calls wait")));
+    reactor->Finish(ToGrpcStatus(
+        ResourceExhausted("too many calls wait").WithRetryAfter(kTasksRetry)));
   }
   return reactor;
 }

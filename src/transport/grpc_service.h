@@ -80,6 +80,9 @@ class InferenceService final : public RawInferenceBase {
   StatusOr<GenerateRequest> ReadRequest(grpc::CallbackServerContext& context,
                                         const grpc::ByteBuffer& bytes,
                                         const std::string& tenant, RequestId id) const;
+  // Of what never reaches the service, which counts the others. Only inside the gate.
+  void CountRefusal(RejectReason reason);
+  void CountWhileDraining();
   // Hands it to the service; a cancel that came meanwhile is not lost.
   void Start(GenerationService& service, GenerateRequest request, TokenSink& sink);
   // Answers with what `compute` (GenerationService&, tenant -> StatusOr<message>) says,

@@ -116,9 +116,6 @@ void GrpcTokenStream::OnCancel() {
 
 void GrpcTokenStream::OnDone() {
   call_.watch.Remove(*this);
-  // Of the last message, which no OnWriteDone follows.
-  const std::optional<Duration> took = WriteEnds();
-  if (took && !call_.grpc.IsCancelled()) call_.metrics.stream_write.Observe(*took);
   CallGate& gate = call_.gate;
   delete this;
   gate.Leave();
@@ -126,7 +123,13 @@ void GrpcTokenStream::OnDone() {
 
 void GrpcTokenStream::OnWriteStuck() {
   LogWarn("write_timeout", {{"request", static_cast<uint64_t>(call_.id)}});
-  call_.metrics.CountCancellation(CancelStage::kWrite);
+  bool ended = false;
+  {
+    MutexLock lock(mutex_);
+    ended = ended_;
+  }
+  // While it runs the engine counts the cancel, by the stage it has reached.
+  if (ended) call_.metrics.CountCancellation(CancelStage::kWrite);
   call_.grpc.TryCancel();
 }
 
@@ -153,9 +156,7 @@ GrpcTokenStream::Action GrpcTokenStream::TakeAction() {
   in_flight_ = backlog_.front();  // Shares the bytes.
   backlog_.pop_front();
   writing_ = true;
-  if (!ended_ || !backlog_.empty()) return Action::kWrite;
-  finished_ = true;
-  return Action::kWriteAndFinish;
+  return Action::kWrite;
 }
 
 void GrpcTokenStream::Run(Action action) {
@@ -165,10 +166,6 @@ void GrpcTokenStream::Run(Action action) {
     case Action::kWrite:
       WriteBegins();
       StartWrite(&in_flight_);
-      return;
-    case Action::kWriteAndFinish:
-      WriteBegins();  // Ends with OnDone.
-      StartWriteAndFinish(&in_flight_, grpc::WriteOptions(), std::move(final_status_));
       return;
     case Action::kFinish:
       Finish(std::move(final_status_));

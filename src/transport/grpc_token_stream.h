@@ -18,7 +18,8 @@
 //   gone_:     backlog_ is dropped;  ended_ && !writing_          -> Finish
 //   !writing_: backlog_ not empty                                 -> write the oldest
 //              backlog_ empty && ended_                           -> Finish
-//   (the last message of a good answer and Finish are one operation)
+//   (not one operation for the last message and Finish: gRPC 1.51 loses the message on an
+//   in-process channel)
 //
 // The action runs after the mutex is released. That is safe since `writing_` and
 // `finished_` are set before: no other thread can take a second action meanwhile.
@@ -86,7 +87,7 @@ class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone(const Completion& completion) override;
 
  private:
-  enum class Action { kNothing, kWrite, kWriteAndFinish, kFinish };
+  enum class Action { kNothing, kWrite, kFinish };
 
   ~GrpcTokenStream() override = default;
 
@@ -100,8 +101,8 @@ class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Puts a message into the backlog, and writes it if it is its turn.
   void Send(const v1::GenerateResponse& message) RENGA_EXCLUDES(mutex_);
-  // Decides what comes next and marks it as begun; with kWrite and kWriteAndFinish the
-  // message is in `in_flight_`.
+  // Decides what comes next and marks it as begun; with kWrite the message is in
+  // `in_flight_`.
   Action TakeAction() RENGA_REQUIRES(mutex_);
   // Does it. `this` may be gone afterwards if it was a finish.
   void Run(Action action) RENGA_EXCLUDES(mutex_);

@@ -31,8 +31,9 @@ void ProtobufLog(google::protobuf::LogLevel level, const char* /*file*/, int /*l
 }
 
 // "String field 'renga.v1.ChatMessage.content' contains invalid UTF-8 data when ...":
-// the part after the package; empty if the line says something else.
-std::string FieldOfComplaint(std::string_view line) {
+// the part after the package, and for a field of `request` itself only its name; empty if
+// the line says something else.
+std::string FieldOfComplaint(std::string_view line, const Message& request) {
   if (line.find("invalid UTF-8") == std::string_view::npos) return "";
   const size_t begin = line.find('\'');
   if (begin == std::string_view::npos) return "";
@@ -40,7 +41,10 @@ std::string FieldOfComplaint(std::string_view line) {
   if (end == std::string_view::npos) return "";
   std::string_view name = line.substr(begin + 1, end - begin - 1);
   constexpr std::string_view kPackage = "renga.v1.";
-  if (name.substr(0, kPackage.size()) == kPackage) name.remove_prefix(kPackage.size());
+  const std::string own = request.GetDescriptor()->full_name() + '.';
+  for (const std::string_view prefix : {std::string_view(own), kPackage}) {
+    if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
+  }
   return std::string(name);
 }
 
@@ -91,7 +95,7 @@ Status Decode(const grpc::ByteBuffer& bytes, Message& message) {
     decode_error = nullptr;
   }
   if (!decoded) {
-    std::string field = FieldOfComplaint(complaint);
+    std::string field = FieldOfComplaint(complaint, message);
     if (!field.empty()) return InvalidArgument(std::move(field), "is not UTF-8");
     return Status(StatusCode::kInvalidArgument,
                   "the request is not a " + message.GetDescriptor()->full_name());

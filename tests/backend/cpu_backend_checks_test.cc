@@ -9,10 +9,11 @@
 namespace renga {
 namespace {
 
-TEST(MakeCpuBackend, RefusesUnknownIsasAndThreadsWithTheFieldsName) {
+TEST(MakeCpuBackend, RefusesUnknownSettingsWithTheFieldsName) {
   EXPECT_EQ(MakeCpuBackend({.isa = "sse9"}).status().field(), "device.isa");
   EXPECT_EQ(MakeCpuBackend({.threads = -1}).status().field(), "device.threads");
   EXPECT_EQ(MakeCpuBackend({.threads = 100000}).status().field(), "device.threads");
+  EXPECT_EQ(MakeCpuBackend({.precision = "8"}).status().field(), "device.precision");
   EXPECT_TRUE(MakeCpuBackend({}).ok());
 }
 

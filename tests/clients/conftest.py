@@ -91,7 +91,8 @@ class Server:
     def __init__(self, model, *flags, environment=None, before_exec=None):
         command = [_binary(), "serve", "--model.path", model, "--log.format", "json"]
         names = flags[::2]
-        for name in ("--grpc.address", "--admin.address", "--admin.grpc_address"):
+        addresses = ("--grpc.address", "--gateway.address", "--admin.address", "--admin.grpc_address")
+        for name in addresses:
             if name not in names:
                 command += [name, "127.0.0.1:0"]
         command += flags

@@ -56,6 +56,7 @@ class LogitRecorder final : public ForwardingBackend {
 struct Company {
   std::string isa = "portable";
   int32_t threads = 1;
+  std::string precision = "fast";
   KvDtype dtype = KvDtype::kF16;
   int32_t batch = 1;  // Sequences that run together; 1: one request after the other.
   int32_t slice = 0;  // Prompt rows of one step; 0: all at once.
@@ -210,7 +211,8 @@ inline EngineRequest RequestFor(EngineHarness& harness, const AskedFor& asked,
 inline Heard Ask(const GgufFile& file, const std::vector<AskedFor>& asked,
                  const Company& company) {
   const EngineOptions options = OptionsFor(company, asked);
-  auto backend = MakeCpuBackend({.isa = company.isa, .threads = company.threads});
+  auto backend = MakeCpuBackend(
+      {.isa = company.isa, .threads = company.threads, .precision = company.precision});
   RENGA_CHECK(backend.ok());
   LogitRecorder recorder(**backend);
   auto transformer = Transformer::Load(file, recorder, EngineBackendLimits(options));

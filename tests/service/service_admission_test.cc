@@ -92,7 +92,7 @@ TEST_F(ServiceAdmissionTest, AFirstTokenPredictedAfterTheDeadlineIsRefusedAtOnce
   EXPECT_EQ(AllOutcomes(), 1);
 
   tokenizer_.gate = nullptr;
-  request.deadline = clock_.Now() + predicted;
+  request.deadline = clock_.Now() + Predicted(8);  // More than its own tokens.
   CollectingSink taken;
   service_->Generate(request, taken);
   ASSERT_TRUE(service_->WaitSubmitted(TimePoint::max()));
@@ -117,7 +117,23 @@ TEST_F(ServiceAdmissionTest, NothingIsRefusedWhileNothingIsMeasured) {
   End(mail.requests[1]);
 }
 
-// The engine alone knows what is cached: the service leaves a prompt out that may be.
+// The engine alone knows what is cached: the service takes as much of the last page to be
+// as lately was, and all before it.
+TEST_F(ServiceAdmissionTest, OfAPromptThatMayBeCachedTheLastPageCounts) {
+  Make();
+  EngineSnapshot engine = Measured();
+  board_.Publish(engine);
+  GenerateRequest request = Request(std::vector<TokenId>(300, 1));
+  ASSERT_GT(Predicted(64), Predicted(32) + milliseconds(2));
+  request.deadline = clock_.Now() + Predicted(64) - milliseconds(1);
+  EXPECT_EQ(Refusal(request).code(), StatusCode::kResourceExhausted);
+  engine.cached_share = 0.5;
+  board_.Publish(engine);
+  CollectingSink sink;
+  EngineRequest out = Submitted(request, sink);
+  End(out);
+}
+
 TEST_F(ServiceAdmissionTest, ItsOwnLengthCountsWhereNoCacheCanHaveThePrompt) {
   Make();
   board_.Publish(Measured());

@@ -48,6 +48,20 @@ TEST_F(GrpcServerTest, APortInUseIsRefusedByField) {
   EXPECT_THAT(second.status().message(), HasSubstr(server_->address()));
 }
 
+// As the gateway of the same process reads it.
+TEST_F(GrpcServerTest, AStreamOverTheInProcessChannelIsWhole) {
+  const StreamResult expected = Stream(TextRequest("hi"));
+  ASSERT_TRUE(expected.status.ok());
+  stub_ = v1::Inference::NewStub(server_->InProcessChannel({}));
+  for (int i = 0; i < 50; ++i) {
+    const StreamResult result = Stream(TextRequest("hi"));
+    ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+    EXPECT_EQ(result.order, expected.order);
+    EXPECT_EQ(result.text, expected.text);
+  }
+  stub_.reset();
+}
+
 TEST_F(GrpcServerTest, AnAddressThatIsNoneIsRefused) {
   for (const char* address : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x",
                               "127.0.0.1:99999", ":1x", "192.0.2.1:1", "no.invalid:1"}) {

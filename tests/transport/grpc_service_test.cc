@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/unknown_field_set.h>
 
+#include <future>
+
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "tests/transport/server_fixture.h"
@@ -11,6 +13,7 @@ namespace renga {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -212,7 +215,28 @@ TEST_F(GrpcServiceTest, TextThatIsNotUtf8IsRefusedByField) {
   request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(2, "\xff");
   const StreamResult result = Stream(request);
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(result.status.error_message(), "GenerateRequest.text: is not UTF-8");
+  EXPECT_EQ(result.status.error_message(), "text: is not UTF-8");
+}
+
+// The service counts what reaches it; the fake one counts nothing.
+TEST_F(GrpcServiceTest, WhatNeverReachesTheServiceIsCountedAsRefused) {
+  v1::GenerateRequest best_of = TextRequest("x");
+  best_of.set_best_of(2);
+  v1::GenerateUnaryResponse response;
+  EXPECT_EQ(Stream(best_of).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Unary({}, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(Stream(TextRequest("x")).status.ok());
+  EXPECT_THAT(metrics_.Serialize(),
+              AllOf(ContainsRegex("rejections_total.*\"bad_request\"} 2\n"),
+                    ContainsRegex("rejections_total.*\"draining\"} 0\n")));
+  server_->Drain(std::chrono::steady_clock::now());
+  EXPECT_EQ(Stream(TextRequest("x")).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(metrics_.Serialize(),
+              AllOf(ContainsRegex("rejections_total.*\"bad_request\"} 2\n"),
+                    ContainsRegex("rejections_total.*\"draining\"} 1\n"),
+                    ContainsRegex("requests_total.*\"rejected\"} 3\n")));
+  EXPECT_EQ(metrics_.requests(), 3);
+  EXPECT_EQ(server_->active_calls(), 0);
 }
 
 TEST_F(GrpcServiceTest, TheRequestIdOfTheClientComesBack) {
@@ -480,6 +504,44 @@ TEST_F(GrpcServiceTest, GetLoadAndCancelDoNotWaitBehindATokenize) {
   }
   calling.join();
   EXPECT_TRUE(tokenized.ok());
+}
+
+TEST_F(GrpcServiceTest, TooManyTokenizesAreToldWhenToComeBack) {
+  constexpr size_t kCalls = 300;  // 256 wait, and one runs.
+  std::promise<void> go_on;
+  service_.on_tokenize = [held = go_on.get_future().share()] { held.wait(); };
+  struct Call {
+    grpc::ClientContext context;
+    v1::TokenizeResponse response;
+    grpc::Status status;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::TokenizeResponse>> reader;
+  };
+  std::vector<Call> calls(kCalls);
+  grpc::CompletionQueue queue;
+  v1::TokenizeRequest request;
+  request.set_text("x");
+  for (Call& call : calls) {
+    call.reader = stub_->AsyncTokenize(&call.context, request, &queue);
+    call.reader->Finish(&call.response, &call.status, &call);
+  }
+  size_t refused = 0;
+  for (size_t ended = 0; ended < kCalls; ++ended) {
+    if (ended == kCalls - 257) go_on.set_value();  // The others are waiting for it.
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    const grpc::Status& status = static_cast<Call*>(tag)->status;
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    google::rpc::Status details;
+    google::rpc::RetryInfo info;
+    ASSERT_TRUE(details.ParseFromString(status.error_details()));
+    ASSERT_EQ(details.details_size(), 1);
+    ASSERT_TRUE(details.details(0).UnpackTo(&info));
+    EXPECT_GT(info.retry_delay().nanos(), 0);
+  }
+  EXPECT_GE(refused, kCalls - 257);
 }
 
 TEST_F(GrpcServiceTest, GetLoadTellsAllAndAlsoWhileTheServerDrains) {

@@ -54,7 +54,7 @@ TEST_F(WireTest, TextThatIsNotUtf8IsNamedByField) {
   // stop = "\xc0"
   Status status = Decode(Bytes("\x3a\x01\xc0"), message);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.field(), "GenerateRequest.stop");
+  EXPECT_EQ(status.field(), "stop");
   // chat.messages[0].content = "\xed\xa0\x80", a lone surrogate
   status = Decode(Bytes("\x22\x07\x0a\x05\x12\x03\xed\xa0\x80"), message);
   EXPECT_EQ(status.field(), "ChatMessage.content");
