@@ -6,7 +6,7 @@
 #     --port N                    of the gRPC API (50051)
 #     --http-port N               of the OpenAI API and the chat page (8080)
 #     --admin-port N              of /metrics, /livez and /readyz (9464)
-#     --admin-grpc-port N         of the gRPC service Admin (50052)
+#     --admin-grpc-port N         of the gRPC service Admin (9465)
 #     --cuda                      ask for the CUDA build
 #
 # A second run builds only what changed. It ends only the server that it started itself.
@@ -16,7 +16,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-once=0 cuda=0 port=50051 http_port=8080 admin_port=9464 admin_grpc_port=50052
+once=0 cuda=0 port=50051 http_port=8080 admin_port=9464 admin_grpc_port=9465
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1 ;;
@@ -44,7 +44,19 @@ address=127.0.0.1:$port
 admin=127.0.0.1:$admin_port
 http=127.0.0.1:$http_port
 
-in_use() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+# Whether nothing can listen there: also a connection that has just been closed can hold a port.
+in_use() {
+  python3 - "$1" <<'PY'
+import socket, sys
+with socket.socket() as s:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        s.bind(("127.0.0.1", int(sys.argv[1])))
+    except OSError:
+        sys.exit(0)
+sys.exit(1)
+PY
+}
 check_ports() {
   local p
   for p in "$port" "$http_port" "$admin_port" "$admin_grpc_port"; do
@@ -64,7 +76,7 @@ say_device() {
 build() {
   local quiet=()
   [ -t 2 ] || quiet=(-- --quiet)
-  say "building (release)"
+  say "building (release; some minutes the first time)"
   cmake --preset release >build/configure.log 2>&1 || {
     tail -n 30 build/configure.log >&2
     die "the configure step failed (build/configure.log)"
@@ -142,13 +154,16 @@ use_venv
 
 trap stop_server EXIT
 trap 'say "stopping"; exit 0' INT TERM
+check_ports
 start_server "$model"
 
 say "one chat through the gRPC API"
 build/venv/bin/python scripts/chat_once.py --address "$address"
+if [ "$once" = 1 ]; then
+  say "that was the one chat; scripts/start.sh without --once serves until Ctrl-C"
+  exit 0
+fi
 print_how_to_call
-
-[ "$once" = 1 ] && exit 0
 say "serving until Ctrl-C"
 status=0
 wait "$server" || status=$?

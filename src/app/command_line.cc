@@ -23,7 +23,11 @@ void AddFlags(CLI::App& command, Flags& flags) {
   const Config defaults;
   for (size_t i = 0; i < ConfigSchema().size(); ++i) {
     const ConfigField& field = ConfigSchema()[i];
-    const std::string kind(field.choices.empty() ? field.unit : field.choices);
+    const bool is_bool = ConfigFieldYaml(field, defaults) == "true" ||
+                         ConfigFieldYaml(field, defaults) == "false";
+    const std::string kind(is_bool                 ? "true|false"
+                           : field.choices.empty() ? field.unit
+                                                   : field.choices);
     flags.options.push_back(command
                                 .add_option("--" + std::string(field.name),
                                             flags.values[i],
@@ -53,7 +57,8 @@ CommandLine ParseCommandLine(int argc, const char* const* argv, std::ostream& ou
   app.require_subcommand(1);
 
   Flags serve_flags;
-  CLI::App* serve = app.add_subcommand("serve", "Load a model and serve it over gRPC");
+  CLI::App* serve =
+      app.add_subcommand("serve", "Load a model and serve it over gRPC and HTTP");
   serve->add_flag("--print-config", line.print_config,
                   "Print all settings as commented YAML and exit");
   AddFlags(*serve, serve_flags);

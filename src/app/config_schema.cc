@@ -43,9 +43,9 @@ constexpr ConfigField kSchema[] = {
      .choices = "fast|high",
      .doc =
          "Bits of the activations that quantised weights are multiplied with. fast: 8, "
-         "and 16 for the few blocks of 32 that stand out, which leaves a third of the "
-         "usual noise of 8. high: 16 everywhere, the model as it is; slower. The two "
-         "give different answers in the last digits."},
+         "and 16 for the few blocks of 32 that stand out, which leaves a quarter of the "
+         "divergence of 8 everywhere. high: 16 everywhere, the model as it is; slower. "
+         "The two give different answers in the last digits."},
     {.name = "device.threads",
      .value = RENGA_MEMBER(device.threads),
      .min = 0,
@@ -364,8 +364,9 @@ template <class Int>
 Status SetNumber(const ConfigField& field, std::string_view text, Int& out) {
   const auto value = field.unit == "bytes" ? ParseBytes(text) : ParseNumber(text);
   if (!value || *value < field.min || *value > field.max) {
+    const char* suffixes = field.unit == "bytes" ? "; KiB, MiB or GiB may follow" : "";
     return Wrong(field, "must be a whole number from " + std::to_string(field.min) +
-                            " to " + std::to_string(field.max));
+                            " to " + std::to_string(field.max) + suffixes);
   }
   out = static_cast<Int>(*value);
   return OkStatus();

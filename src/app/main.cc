@@ -1,7 +1,7 @@
 // The subcommands; nothing else.
 //
-// Exit codes: 0 done; 1 the server could not start or its engine gave up; 2 the command
-// line or the settings are wrong.
+// Exit codes: 0 done; 1 the server could not start (also: with what a setting names) or
+// its engine gave up; 2 the command line is wrong, or a setting is malformed or missing.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -51,6 +51,10 @@ int Serve(const CommandLine& line, const LoadedConfig& loaded) {
   }
   for (const std::string& warning : loaded.warnings) {
     LogWarn("config", {{"warning", std::string_view(warning)}});
+  }
+  if (loaded.config.model.path.empty()) {
+    return Complain(InvalidArgument("model.path", "is required: the GGUF file to serve"),
+                    kWrongUsage);
   }
   RaiseDescriptorLimit();
   ServerApp app(loaded.config);

@@ -39,7 +39,7 @@ constexpr size_t RowOf(MemoryPurpose purpose) { return static_cast<size_t>(purpo
 int64_t WorkOf(const EngineSnapshot& engine) {
   const int64_t used = engine.pages_total - engine.pages_free - engine.pages_cached;
   return engine.running + engine.waiting + engine.waiting_tokens / kPageTokens +
-         std::max<int64_t>(used, 0);
+         std::max<int64_t>(used, 0) + engine.request_bytes / kKiB;
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct EngineSnapshot {
   int64_t running = 0;         // Sequences.
   int64_t waiting = 0;         // Requests taken from the queue and not yet admitted.
   int64_t waiting_tokens = 0;  // Their prompt tokens.
+  int64_t request_bytes = 0;   // Booked by the requests that have not ended.
   int64_t steps = 0;           // Since start.
   int64_t pages_total = 0;
   int64_t pages_free = 0;

@@ -204,6 +204,7 @@ void Engine::Accept(EngineRequest request) {
   if (group->request().counted) load_.NoteTaken(prompt, cached.tokens);
   window_.Add(WindowEntry(first, cached));
   waiting_.emplace(WindowId(first), &first);
+  request_bytes_ += group->reserved_bytes();
   requests_.emplace(group->id(), std::move(group));
 }
 

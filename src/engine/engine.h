@@ -171,6 +171,7 @@ class Engine {
   std::vector<Sequence*> running_;
   int64_t running_requests_ = 0;  // With at least one sequence at kRunning.
   int64_t parked_ = 0;            // Sequences at kParked.
+  int64_t request_bytes_ = 0;     // Booked by those in `requests_`.
   uint64_t next_age_ = 1;
   uint64_t batches_ = 0;
   int64_t steps_ = 0;

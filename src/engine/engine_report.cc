@@ -89,6 +89,7 @@ EngineSnapshot Engine::Snapshot(TimePoint now) const {
                           .running = static_cast<int64_t>(running_.size()),
                           .waiting = window_.size(),
                           .waiting_tokens = window_.waiting_tokens(),
+                          .request_bytes = request_bytes_,
                           .steps = steps_,
                           .pages_total = store_.total(),
                           .pages_free = store_.free(),

@@ -336,9 +336,11 @@ void Engine::End(RequestGroup& group, Completion completion) {
   completion.usage = group.usage();
   completion.timings = group.timings();
   ObserveEnd(group, completion);
+  request_bytes_ -= group.reserved_bytes();
   const auto found = requests_.find(group.id());
   ended_.push_back(std::move(found->second));
   requests_.erase(found);
+  Publish();  // Its client's next request is judged by what is left.
   group.sink().OnDone(completion);
 }
 

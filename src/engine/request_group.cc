@@ -18,7 +18,8 @@ RequestGroup::RequestGroup(EngineRequest request, uint64_t age, TimePoint now)
   if (request_.prompt_logprobs >= 0) {
     scores.Reserve(prompt_tokens(), request_.prompt_logprobs);
   }
-  booking_ = MemoryBooking(MemoryPurpose::kRequests, ReservedBytes());
+  reserved_bytes_ = ReservedBytes();
+  booking_ = MemoryBooking(MemoryPurpose::kRequests, reserved_bytes_);
 }
 
 std::span<const TokenId> RequestGroup::banned(int64_t generated) const {
@@ -62,7 +63,6 @@ RequestTimings RequestGroup::timings() const {
   return timings;
 }
 
-// What a request holds once it runs; booked for its whole life.
 int64_t RequestGroup::ReservedBytes() const {
   int64_t bytes =
       static_cast<int64_t>(sizeof(RequestGroup)) + request_.n * first().reserved_bytes();

@@ -60,6 +60,9 @@ class RequestGroup {
   // How choice 0 ended.
   const StopDecision& first_end() const { return first_end_; }
 
+  // What a request holds once it runs; booked for its whole life.
+  int64_t reserved_bytes() const { return reserved_bytes_; }
+
   Usage usage() const;
   RequestTimings timings() const;
 
@@ -86,6 +89,7 @@ class RequestGroup {
   bool forked_ = false;
   int32_t live_;
   StopDecision first_end_;
+  int64_t reserved_bytes_ = 0;
   MemoryBooking booking_;
 };
 

@@ -12,6 +12,10 @@ namespace {
 // A body larger than this is read on the thread for long work: it would hold up the other
 // connections of its loop.
 constexpr size_t kLongBody = 32 << 10;
+// Of a stream of several prompts: held back until something of each has come.
+constexpr size_t kMostHeldBack = 4 << 10;
+// The limit of `deadline_ms`, in which the header travels.
+constexpr int64_t kMaxDeadlineMs = 86'400'000;
 
 StatusOr<CompletionRequest> Parse(const std::string& body, bool chat, bool lenient) {
   return chat ? ParseChatRequest(body, lenient) : ParseCompletionRequest(body, lenient);
@@ -38,12 +42,13 @@ void CompletionResponder::OnParsed(StatusOr<CompletionRequest> parsed) {
   const AnswerHead head{.id = (chat_ ? "chatcmpl-" : "cmpl-") + RandomName(24),
                         .created = UnixSeconds(),
                         .fingerprint = ""};
-  const size_t prompts = parsed->prompts.size();
-  if (parsed->shape.stream) {
-    stream_ = std::make_unique<StreamedAnswer>(parsed->shape, head, prompts);
+  shape_ = parsed->shape;
+  prompts_ = parsed->prompts.size();
+  if (shape_.stream) {
+    stream_ = std::make_unique<StreamedAnswer>(shape_, head, prompts_);
     StartStream(*parsed);
   } else {
-    whole_ = std::make_unique<WholeAnswer>(parsed->shape, head, prompts);
+    whole_ = std::make_unique<WholeAnswer>(shape_, head, prompts_);
     StartWhole(*parsed);
   }
 }
@@ -55,8 +60,10 @@ Status CompletionResponder::ReadDeadlineHeader(CompletionRequest& parsed) const 
   int64_t milliseconds = 0;
   const char* const text_end = text->data() + text->size();
   const auto [end, error] = std::from_chars(text->data(), text_end, milliseconds);
-  if (error != std::errc() || end != text_end || milliseconds < 1) {
-    return InvalidArgument("x-deadline-ms", "must be a number of milliseconds");
+  if (error != std::errc() || end != text_end || milliseconds < 1 ||
+      milliseconds > kMaxDeadlineMs) {
+    return InvalidArgument("x-deadline-ms", "must be a number of milliseconds, 1 to " +
+                                                std::to_string(kMaxDeadlineMs));
   }
   for (v1::GenerateRequest& prompt : parsed.prompts) {
     if (!prompt.has_deadline_ms() || prompt.deadline_ms() > milliseconds) {
@@ -83,7 +90,7 @@ void CompletionResponder::OnAnswer(size_t prompt, const Status& status,
                                    const TargetInfo& target,
                                    v1::GenerateUnaryResponse& answer) {
   if (ended_) return;
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return FailPrompt(prompt, status);
   whole_->SetFingerprint(target.numerics_id);
   if (!whole_->Add(prompt, std::move(answer))) return;
   ended_ = true;
@@ -96,6 +103,7 @@ void CompletionResponder::OnAnswer(size_t prompt, const Status& status,
 // ---- Streams -------------------------------------------------------------------------
 
 void CompletionResponder::StartStream(const CompletionRequest& parsed) {
+  has_begun_.resize(parsed.prompts.size());
   for (size_t i = 0; i < parsed.prompts.size(); ++i) {
     streams_.push_back(gateway_.client.Generate(i, OriginOf(scope_, exchange_),
                                                 parsed.prompts[i], shared_from_this()));
@@ -105,6 +113,7 @@ void CompletionResponder::StartStream(const CompletionRequest& parsed) {
 void CompletionResponder::OnEvent(size_t call, const TargetInfo& target,
                                   v1::GenerateResponse& event) {
   if (ended_) return;
+  has_begun_[call] = true;
   stream_->SetFingerprint(target.numerics_id);
   const std::string events = stream_->OnEvent(call, event);
   if (events.empty()) return streams_[call]->Next();
@@ -115,9 +124,9 @@ void CompletionResponder::OnEvent(size_t call, const TargetInfo& target,
 
 // The stream ends with the last call, not with the last Finished: a call whose end nobody
 // reads would never be over.
-void CompletionResponder::OnEnd(size_t, const Status& status) {
+void CompletionResponder::OnEnd(size_t call, const Status& status) {
   if (ended_) return;
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return FailPrompt(call, status);
   if (++ended_calls_ < streams_.size()) return;
   if (!stream_->complete()) return Fail(Internal("the server broke off its answer"));
   ended_ = true;
@@ -125,8 +134,19 @@ void CompletionResponder::OnEnd(size_t, const Status& status) {
   Send();
 }
 
+// A prompt that is refused should refuse the lot with a status, not break off the stream
+// of the others.
+bool CompletionResponder::HoldsBack() const {
+  return !begun_ && !ended_ && !waited_ && pending_.size() < kMostHeldBack &&
+         std::find(has_begun_.begin(), has_begun_.end(), false) != has_begun_.end();
+}
+
 void CompletionResponder::Send() {
   if (writing_ || pending_.empty() || exchange_->done()) return;
+  if (HoldsBack()) {
+    for (const size_t call : std::exchange(pending_readers_, {})) streams_[call]->Next();
+    return;
+  }
   if (!std::exchange(begun_, true)) {
     HttpResponse head;
     head.Set("Content-Type", "text/event-stream; charset=utf-8");
@@ -149,6 +169,7 @@ void CompletionResponder::OnWritten() {
 
 void CompletionResponder::OnQuiet() {
   if (stream_ == nullptr || writing_ || ended_) return;
+  waited_ = true;
   pending_ += kSseKeepAlive;
   Send();
 }
@@ -166,6 +187,11 @@ void CompletionResponder::Fail(const Status& status) {
   HttpResponse response = ErrorResponse(status);
   AddScopeHeaders(scope_, response);
   exchange_->Respond(std::move(response));
+}
+
+void CompletionResponder::FailPrompt(size_t prompt, const Status& status) {
+  Fail(Status(status).WithField(
+      ClientFieldName(status.field(), shape_, prompt, prompts_)));
 }
 
 void CompletionResponder::OnStop() {

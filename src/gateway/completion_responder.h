@@ -58,17 +58,24 @@ class CompletionResponder final
   void OnAnswer(size_t prompt, const Status& status, const TargetInfo& target,
                 v1::GenerateUnaryResponse& answer);
   void Send();
+  bool HoldsBack() const;
   void Fail(const Status& status);
+  // Of one prompt, by the server.
+  void FailPrompt(size_t prompt, const Status& status);
   void CancelCalls();
 
   GatewayContext& gateway_;
   const RequestScope scope_;
   const std::shared_ptr<HttpExchange> exchange_;
   const bool chat_;
+  AnswerShape shape_;
+  size_t prompts_ = 0;
   std::unique_ptr<StreamedAnswer> stream_;  // One of the two.
   std::unique_ptr<WholeAnswer> whole_;
   std::vector<std::shared_ptr<GenerateCall>> streams_;
-  size_t ended_calls_ = 0;  // Of streams_.
+  std::vector<bool> has_begun_;  // Of streams_: something of it has come.
+  size_t ended_calls_ = 0;       // Of streams_.
+  bool waited_ = false;          // So long that the client must hear something.
   std::vector<std::shared_ptr<ClientCall>> calls_;
   bool begun_ = false;    // The head is sent.
   bool writing_ = false;  // Between Write and OnWritten.

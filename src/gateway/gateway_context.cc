@@ -11,7 +11,8 @@ namespace renga {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
-constexpr size_t kMaxHeaderBytes = 4096;
+// All together, with what gRPC adds, stay below the 8 KiB that it takes.
+constexpr size_t kMaxHeaderBytes = 2048;
 // What travels on as gRPC metadata; any other byte there would end the process.
 constexpr std::array<std::string_view, 4> kTravelling = {"x-request-id", "x-tenant-id",
                                                          "x-session-id", "authorization"};

@@ -52,6 +52,11 @@ Status FromGrpcStatus(const grpc::Status& status) {
     return Unavailable(
         "the model is not ready: its server starts, shuts down or cannot be reached");
   }
+  // gRPC's own text. It does not get better by trying again.
+  if (code == StatusCode::kResourceExhausted &&
+      message.find("message larger than max") != message.npos) {
+    return InvalidArgument("", "the request is larger than the server takes");
+  }
   std::string field;
   if (code == StatusCode::kInvalidArgument) {
     const std::string_view native = FieldOf(message);

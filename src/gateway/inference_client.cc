@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -20,12 +21,45 @@ namespace {
 constexpr std::chrono::seconds kInfoTime{60};
 // A server that does not even answer this is not there.
 constexpr std::chrono::seconds kProbeTimeout{2};
+// For what a server answers without computing.
+constexpr std::chrono::seconds kQueryTimeout{10};
+// The longest that the native API knows.
+constexpr std::chrono::hours kMaxDeadline{24};
+
+using Timeout = std::optional<Duration>;
 
 TimePoint Now() { return std::chrono::steady_clock::now(); }
 
 void AddMetadata(const CallOrigin& origin, grpc::ClientContext& context) {
   for (const auto& [key, value] : origin.metadata) context.AddMetadata(key, value);
 }
+
+// The server ends a call at its deadline itself; this is for a server that says nothing
+// any more.
+Timeout TimeoutOf(const v1::GenerateRequest& request) {
+  if (!request.has_deadline_ms()) return std::nullopt;
+  using std::chrono::milliseconds;
+  return std::clamp<milliseconds>(milliseconds(request.deadline_ms()), milliseconds(0),
+                                  kMaxDeadline) +
+         kProbeTimeout;
+}
+
+void SetTimeout(Timeout timeout, grpc::ClientContext& context) {
+  if (!timeout) return;
+  context.set_deadline(
+      std::chrono::system_clock::now() +
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(*timeout));
+}
+
+// gRPC cancels what reaches a server in the moment of its end; renga's own cancellations
+// say why.
+bool WasNotTaken(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         (status.error_code() == grpc::StatusCode::CANCELLED &&
+          status.error_message() == "CANCELLED");
+}
+
+grpc::Status NotTaken() { return {grpc::StatusCode::UNAVAILABLE, ""}; }
 
 // One server.
 struct Target {
@@ -74,11 +108,13 @@ struct UnaryAttempt {
 // loop of `origin`.
 template <class Request, class Response, class Method>
 std::shared_ptr<UnaryAttempt<Request, Response>> SendUnary(
-    ActivityCount& calls, const CallOrigin& origin, const Request& request, Method method,
+    ActivityCount& calls, const CallOrigin& origin, const Request& request,
+    Timeout timeout, Method method,
     std::function<void(const grpc::Status&, Response&)> done) {
   auto attempt = std::make_shared<UnaryAttempt<Request, Response>>();
   attempt->request = request;
   AddMetadata(origin, attempt->context);
+  SetTimeout(timeout, attempt->context);
   calls.Enter();
   method(&attempt->context, &attempt->request, &attempt->response,
          [&calls, attempt, post = origin.post,
@@ -109,12 +145,16 @@ class RoutedCall {
 
   // After an attempt that brought nothing: whether it is worth another target.
   bool ShouldTryNext(const grpc::Status& status) {
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+    if (!WasNotTaken(status)) {
       if (status.ok()) Worked();
       return false;
     }
-    parts_.picker.Failed(number_, Now());
     target().ForgetInfo();
+    return PassOver();
+  }
+  // Leaves the target out for a while; false if there is no other to go to.
+  bool PassOver() {
+    parts_.picker.Failed(number_, Now());
     return !cancelled_ && tried_.size() < parts_.targets.size();
   }
 
@@ -130,20 +170,21 @@ class RoutedCall {
   int number_ = 0;
 };
 
-// What is known of the target first; then `then` on the loop. A server that cannot say is
-// none the worse for it: the call itself will tell.
+// What is known of the target first; then `then(info, silent)` on the loop. A server that
+// cannot say is none the worse for it: the call itself will tell. A silent one does not
+// answer at all.
 template <class Then>
 void WithInfo(Parts& parts, const CallOrigin& origin, Target& target, Then then) {
-  if (auto info = target.FreshInfo()) return then(*std::move(info));
+  if (auto info = target.FreshInfo()) return then(*std::move(info), false);
   SendUnary<v1::GetModelRequest, v1::GetModelResponse>(
-      parts.calls, origin, {},
+      parts.calls, origin, {}, kProbeTimeout,
       [&target](auto... arguments) {
         target.inference->async()->GetModel(std::move(arguments)...);
       },
       [&target, then](const grpc::Status& status, v1::GetModelResponse& model) {
         TargetInfo info{.numerics_id = model.numerics_id()};
         if (status.ok()) target.SetInfo(info);
-        then(std::move(info));
+        then(std::move(info), status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
       });
 }
 
@@ -166,8 +207,9 @@ class UnaryCall final
         method_(method),
         done_(std::move(done)) {}
 
-  void Start(bool with_info) {
+  void Start(bool with_info, Timeout timeout) {
     with_info_ = with_info;
+    timeout_ = timeout;
     SendToNext();
   }
   void Cancel() override {
@@ -179,14 +221,17 @@ class UnaryCall final
  private:
   void SendTo(Target& target) override {
     if (!with_info_) return Send();
-    WithInfo(parts_, origin_, target, [self = this->shared_from_this()](TargetInfo info) {
-      self->info_ = std::move(info);
-      if (!self->cancelled_) self->Send();
-    });
+    WithInfo(parts_, origin_, target,
+             [self = this->shared_from_this()](TargetInfo info, bool silent) {
+               if (self->cancelled_) return;
+               if (silent && self->PassOver()) return self->SendToNext();
+               self->info_ = std::move(info);
+               self->Send();
+             });
   }
   void Send() {
     attempt_ = SendUnary<Request, Response>(
-        parts_.calls, origin_, request_,
+        parts_.calls, origin_, request_, timeout_,
         [this](auto... arguments) {
           method_(*target().inference->async(), std::move(arguments)...);
         },
@@ -198,14 +243,16 @@ class UnaryCall final
   void OnAnswer(const grpc::Status& status, Response& response) {
     if (ShouldTryNext(status)) return SendToNext();
     attempt_.reset();
-    if (!cancelled_)
-      std::exchange(done_, nullptr)(FromGrpcStatus(status), info_, response);
+    if (cancelled_) return;
+    std::exchange(done_, nullptr)(
+        FromGrpcStatus(WasNotTaken(status) ? NotTaken() : status), info_, response);
   }
 
   const Request request_;
   const Method method_;
   UnaryDone<Response> done_;
   bool with_info_ = false;
+  Timeout timeout_;
   TargetInfo info_;
   std::shared_ptr<UnaryAttempt<Request, Response>> attempt_;
 };
@@ -221,6 +268,7 @@ class StreamAttempt final : public grpc::ClientReadReactor<v1::GenerateResponse>
                 const v1::GenerateRequest& request, std::shared_ptr<StreamCall> owner)
       : post_(origin.post), owner_(std::move(owner)) {
     AddMetadata(origin, context_);
+    SetTimeout(TimeoutOf(request), context_);
     target.inference->async()->Generate(&context_, &request, this);
     // Reads are started from the loop, so outside gRPC's own reactions.
     AddHold();
@@ -299,7 +347,8 @@ class StreamCall final : public RoutedCall,
     attempt_ = nullptr;
     if (!answered_ && ShouldTryNext(status)) return SendToNext();
     if (const auto observer = std::exchange(observer_, nullptr)) {
-      observer->OnEnd(call_, FromGrpcStatus(status));
+      const bool not_taken = !answered_ && WasNotTaken(status);
+      observer->OnEnd(call_, FromGrpcStatus(not_taken ? NotTaken() : status));
     }
     parts_.calls.Leave();
   }
@@ -307,7 +356,8 @@ class StreamCall final : public RoutedCall,
  private:
   void SendTo(Target& target) override {
     WithInfo(parts_, origin_, target,
-             [self = shared_from_this(), &target](TargetInfo info) {
+             [self = shared_from_this(), &target](TargetInfo info, bool silent) {
+               if (silent && self->PassOver()) return self->SendToNext();
                self->info_ = std::move(info);
                self->Send(target);
              });
@@ -347,10 +397,11 @@ struct InferenceClient::Impl {
   template <class Request, class Response>
   std::shared_ptr<ClientCall> Start(CallOrigin origin, const Request& request,
                                     typename UnaryCall<Request, Response>::Method method,
-                                    UnaryDone<Response> done, bool with_info = false) {
+                                    UnaryDone<Response> done, bool with_info = false,
+                                    Timeout timeout = kQueryTimeout) {
     auto call = std::make_shared<UnaryCall<Request, Response>>(
         parts, std::move(origin), request, method, std::move(done));
-    call->Start(with_info);
+    call->Start(with_info, timeout);
     return call;
   }
 };
@@ -380,7 +431,7 @@ std::shared_ptr<ClientCall> InferenceClient::GenerateUnary(
   return impl_->Start<v1::GenerateRequest, v1::GenerateUnaryResponse>(
       std::move(origin), request,
       [](auto& stub, auto... arguments) { stub.GenerateUnary(std::move(arguments)...); },
-      std::move(done), true);
+      std::move(done), true, TimeoutOf(request));
 }
 
 std::shared_ptr<ClientCall> InferenceClient::Tokenize(
@@ -429,21 +480,15 @@ class ProbeCall final : public ClientCall {
   const std::shared_ptr<bool> cancelled_;
 };
 
-void SetProbeDeadline(grpc::ClientContext* context) {
-  context->set_deadline(std::chrono::system_clock::now() + kProbeTimeout);
-}
-
 }  // namespace
 
 std::shared_ptr<ClientCall> InferenceClient::GetLoad(
     size_t target, CallOrigin origin, UnaryDone<v1::GetLoadResponse> done) {
   auto cancelled = std::make_shared<bool>(false);
   auto attempt = SendUnary<v1::GetLoadRequest, v1::GetLoadResponse>(
-      impl_->parts.calls, origin, {},
-      [stub = impl_->parts.targets[target]->inference->async()](
-          grpc::ClientContext* context, auto... arguments) {
-        SetProbeDeadline(context);
-        stub->GetLoad(context, std::move(arguments)...);
+      impl_->parts.calls, origin, {}, kProbeTimeout,
+      [stub = impl_->parts.targets[target]->inference->async()](auto... arguments) {
+        stub->GetLoad(std::move(arguments)...);
       },
       [cancelled, done = std::move(done)](const grpc::Status& status,
                                           v1::GetLoadResponse& load) {
@@ -460,11 +505,9 @@ std::shared_ptr<ClientCall> InferenceClient::CheckHealth(
   using Response = grpc::health::v1::HealthCheckResponse;
   auto cancelled = std::make_shared<bool>(false);
   auto attempt = SendUnary<Request, Response>(
-      impl_->parts.calls, origin, {},
-      [stub = impl_->parts.targets[target]->health->async()](grpc::ClientContext* context,
-                                                             auto... arguments) {
-        SetProbeDeadline(context);
-        stub->Check(context, std::move(arguments)...);
+      impl_->parts.calls, origin, {}, kProbeTimeout,
+      [stub = impl_->parts.targets[target]->health->async()](auto... arguments) {
+        stub->Check(std::move(arguments)...);
       },
       [cancelled, done = std::move(done)](const grpc::Status& status,
                                           Response& response) {

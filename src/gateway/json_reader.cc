@@ -20,6 +20,8 @@ using json::string_view;
 constexpr size_t kMaxDepth = 32;
 // Of one object. The largest with a meaning is logit_bias, with 1024.
 constexpr size_t kMaxKeys = 4096;
+// Of a document: each costs many times its two bytes. More than any prompt has tokens.
+constexpr size_t kMaxValues = 1 << 20;
 // Of a foreign name in a message.
 constexpr size_t kMaxShownName = 64;
 
@@ -51,19 +53,19 @@ class DocumentHandler {
     places_.push_back({.in_object = true});
     return true;
   }
-  bool on_object_end(size_t n, error_code&) {
+  bool on_object_end(size_t n, error_code& error) {
     places_.pop_back();
     stack_.push_object(n);
-    return ValueEnds();
+    return ValueEnds(error);
   }
   bool on_array_begin(error_code&) {
     places_.push_back({.in_object = false});
     return true;
   }
-  bool on_array_end(size_t n, error_code&) {
+  bool on_array_end(size_t n, error_code& error) {
     places_.pop_back();
     stack_.push_array(n);
-    return ValueEnds();
+    return ValueEnds(error);
   }
   bool on_key_part(string_view s, size_t, error_code&) {
     part_.append(s.data(), s.size());
@@ -79,30 +81,30 @@ class DocumentHandler {
     stack_.push_chars(s);
     return true;
   }
-  bool on_string(string_view s, size_t, error_code&) {
+  bool on_string(string_view s, size_t, error_code& error) {
     stack_.push_string(s);
-    return ValueEnds();
+    return ValueEnds(error);
   }
   bool on_number_part(string_view, error_code&) { return true; }
-  bool on_int64(int64_t i, string_view, error_code&) {
+  bool on_int64(int64_t i, string_view, error_code& error) {
     stack_.push_int64(i);
-    return ValueEnds();
+    return ValueEnds(error);
   }
-  bool on_uint64(uint64_t u, string_view, error_code&) {
+  bool on_uint64(uint64_t u, string_view, error_code& error) {
     stack_.push_uint64(u);
-    return ValueEnds();
+    return ValueEnds(error);
   }
-  bool on_double(double d, string_view, error_code&) {
+  bool on_double(double d, string_view, error_code& error) {
     stack_.push_double(d);
-    return ValueEnds();
+    return ValueEnds(error);
   }
-  bool on_bool(bool b, error_code&) {
+  bool on_bool(bool b, error_code& error) {
     stack_.push_bool(b);
-    return ValueEnds();
+    return ValueEnds(error);
   }
-  bool on_null(error_code&) {
+  bool on_null(error_code& error) {
     stack_.push_null();
-    return ValueEnds();
+    return ValueEnds(error);
   }
   bool on_comment_part(string_view, error_code&) { return true; }
   bool on_comment(string_view, error_code&) { return true; }
@@ -117,29 +119,33 @@ class DocumentHandler {
     std::unordered_set<std::string> keys{};
   };
 
-  bool ValueEnds() {
+  bool Refuse(std::string message, error_code& error) {
+    refusal_ = InvalidArgument(Path(), std::move(message));
+    error = json::error::extra_data;  // Any error; refusal_ says more.
+    return false;
+  }
+  bool ValueEnds(error_code& error) {
+    if (++values_ > kMaxValues) {
+      if (!places_.empty()) places_.resize(1);
+      return Refuse("the body has more than " + std::to_string(kMaxValues) + " values",
+                    error);
+    }
     if (!places_.empty() && !places_.back().in_object) ++places_.back().index;
     return true;
   }
   bool KeyEnds(error_code& error) {
     Place& place = places_.back();
     place.key = std::exchange(part_, {});
-    if (!place.keys.insert(place.key).second) {
-      refusal_ = InvalidArgument(Path(), "is given twice");
-    } else if (place.keys.size() > kMaxKeys) {
-      place.key.clear();
-      refusal_ = InvalidArgument(Path(),
-                                 "has more than " + std::to_string(kMaxKeys) + " fields");
-    } else {
-      return true;
-    }
-    error = json::error::extra_data;  // Any error; refusal_ says more.
-    return false;
+    if (!place.keys.insert(place.key).second) return Refuse("is given twice", error);
+    if (place.keys.size() <= kMaxKeys) return true;
+    place.key.clear();
+    return Refuse("has more than " + std::to_string(kMaxKeys) + " fields", error);
   }
 
   json::value_stack stack_;
   std::vector<Place> places_;
-  std::string part_;  // Of a key.
+  size_t values_ = 0;  // Complete ones.
+  std::string part_;   // Of a key.
   Status refusal_;
 };
 

@@ -1,8 +1,9 @@
 // Reading the JSON of a client: the text as a whole, then field by field.
 //
-// Everything here is strict: no key twice, nothing nested deeper than 32, nothing that is
-// not UTF-8, no half of a surrogate pair; a number in quotes is no number. null is the
-// same as absent. Each refusal names the field by its path: "messages[0].content".
+// Everything here is strict: no key twice, nothing nested deeper than 32, no more than
+// 2^20 values, nothing that is not UTF-8, no half of a surrogate pair; a number in quotes
+// is no number. null is the same as absent. Each refusal names the field by its path:
+// "messages[0].content".
 //
 // Thread safety: ParseJson may be called from any thread; a FieldReader belongs to one.
 

@@ -27,6 +27,12 @@ Status ReadTokenIds(const json::array& list, const std::string& field,
   return OkStatus();
 }
 
+Status CheckSize(const json::array& list, size_t most, const std::string& field) {
+  if (list.size() <= most) return OkStatus();
+  return InvalidArgument(field, "has " + std::to_string(list.size()) +
+                                    " entries; at most " + std::to_string(most));
+}
+
 // A string, or a list of them.
 Status ReadStop(const json::value& value, v1::GenerateRequest& request) {
   if (value.is_string()) {
@@ -37,6 +43,7 @@ Status ReadStop(const json::value& value, v1::GenerateRequest& request) {
     return InvalidArgument("stop", "must be a string or a list of strings");
   }
   const json::array& list = value.get_array();
+  RENGA_RETURN_IF_ERROR(CheckSize(list, kMaxStops, "stop"));
   for (size_t i = 0; i < list.size(); ++i) {
     RENGA_ASSIGN_OR_RETURN(*request.add_stop(),
                            ReadString(list[i], ElementName("stop", i)));
@@ -61,6 +68,21 @@ Status ReadLogitBias(const json::value& value, v1::SamplingParams& sampling) {
     added.set_token_id(id);
     added.set_bias(bias);
   }
+  return OkStatus();
+}
+
+// All of 64 bits. What is beyond is refused: it would be taken for another seed.
+Status ReadSeed(const json::value& value, v1::SamplingParams& sampling) {
+  if (value.is_uint64()) {
+    sampling.set_seed(value.get_uint64());
+    return OkStatus();
+  }
+  RENGA_ASSIGN_OR_RETURN(const int64_t seed, ReadInteger(value, "seed"));
+  if (seed < 0) return InvalidArgument("seed", "must not be negative");
+  if (value.is_double() && value.get_double() >= 0x1p63) {
+    return InvalidArgument("seed", "must have at most 64 bits");
+  }
+  sampling.set_seed(static_cast<uint64_t>(seed));
   return OkStatus();
 }
 
@@ -120,6 +142,7 @@ Status ReadMessages(const json::value& value, bool lenient, v1::Chat& chat) {
   if (!value.is_array()) return InvalidArgument("messages", "must be a list of messages");
   const json::array& list = value.get_array();
   if (list.empty()) return InvalidArgument("messages", "is empty");
+  RENGA_RETURN_IF_ERROR(CheckSize(list, kMaxMessages, "messages"));
   for (size_t i = 0; i < list.size(); ++i) {
     RENGA_RETURN_IF_ERROR(
         ReadMessage(list[i], ElementName("messages", i), lenient, *chat.add_messages()));
@@ -155,20 +178,20 @@ void ReadSampling(FieldReader& fields, v1::SamplingParams& sampling) {
   if (const auto v = fields.Float("frequency_penalty")) {
     sampling.set_frequency_penalty(*v);
   }
-  if (const auto v = fields.Integer("seed")) {
-    if (*v < 0) fields.Refuse("seed", "must not be negative");
-    sampling.set_seed(static_cast<uint64_t>(*v));
+  if (const json::value* seed = fields.Find("seed")) {
+    fields.Keep(ReadSeed(*seed, sampling));
   }
   if (const json::value* bias = fields.Find("logit_bias")) {
     fields.Keep(ReadLogitBias(*bias, sampling));
   }
 }
 
-void ReadEnds(FieldReader& fields, v1::GenerateRequest& request) {
+void ReadEnds(FieldReader& fields, AnswerShape& shape, v1::GenerateRequest& request) {
   const std::optional<int64_t> older = fields.Integer("max_tokens");
   const std::optional<int64_t> newer = fields.Integer("max_completion_tokens");
   if (older) request.set_max_tokens(*older);
   if (newer) request.set_max_tokens(*newer);
+  shape.newer_limit = newer.has_value();
   if (const auto v = fields.Integer("min_tokens")) request.set_min_tokens(*v);
   if (const json::value* stop = fields.Find("stop")) {
     fields.Keep(ReadStop(*stop, request));
@@ -274,7 +297,7 @@ void ReadCommon(FieldReader& fields, bool lenient, CompletionRequest& parsed,
                 v1::GenerateRequest& request) {
   ReadServing(fields, request);
   ReadSampling(fields, *request.mutable_sampling());
-  ReadEnds(fields, request);
+  ReadEnds(fields, parsed.shape, request);
   ReadShape(fields, lenient, parsed.shape);
   RefuseUnsupported(fields);
   request.set_n(parsed.shape.n);
@@ -383,7 +406,7 @@ StatusOr<TokenizeBody> ParseTokenizeRequest(std::string_view body, bool lenient)
   FieldReader fields(object);
   parsed.model = fields.String("model").value_or("");
   std::optional<std::string> prompt = fields.String("prompt");
-  if (object.contains("messages")) {
+  if (fields.Find("messages") != nullptr) {
     if (prompt) fields.Refuse("prompt", "must not stand beside \"messages\"");
     ReadChat(fields, lenient, *parsed.request.mutable_chat());
   } else if (prompt) {
@@ -427,6 +450,17 @@ std::string OpenAiFieldName(std::string_view native) {
     }
   }
   return std::string(native);
+}
+
+std::string ClientFieldName(std::string field, const AnswerShape& shape, size_t prompt,
+                            size_t prompts) {
+  if (field == "max_tokens" && shape.newer_limit) return "max_completion_tokens";
+  if (field == "logprobs" && shape.chat) return "top_logprobs";
+  if (field == "prompt_logprobs" && !shape.prompt_logprobs) return "logprobs";
+  constexpr std::string_view kPrompt = "prompt";
+  const size_t end = std::min(field.find('['), field.size());
+  if (prompts == 1 || std::string_view(field).substr(0, end) != kPrompt) return field;
+  return ElementName(kPrompt, prompt) + field.substr(end);
 }
 
 }  // namespace renga

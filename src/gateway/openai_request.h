@@ -22,6 +22,9 @@ namespace renga {
 inline constexpr size_t kMaxPrompts = 64;
 // Of one prompt, as the native API has it: room is made for each.
 inline constexpr int32_t kMaxChoices = 16;
+// Likewise; a list of a million would cost more to pass on than to refuse here.
+inline constexpr size_t kMaxStops = 64;
+inline constexpr size_t kMaxMessages = 4096;
 
 // What a request asks for besides its generations.
 struct AnswerShape {
@@ -31,6 +34,7 @@ struct AnswerShape {
   bool echo = false;             // The text begins with the prompt's.
   bool logprobs = false;         // Of the answer's tokens.
   bool prompt_logprobs = false;  // As a field of its own, not only within echo's.
+  bool newer_limit = false;      // The limit came as max_completion_tokens.
   int32_t n = 1;                 // Choices of each prompt.
 };
 
@@ -62,5 +66,10 @@ StatusOr<DetokenizeBody> ParseDetokenizeRequest(std::string_view body, bool leni
 // A field of the native API as the OpenAI API calls it: "ignore_end_token" ->
 // "ignore_eos", "token_ids[3]" -> "prompt[3]".
 std::string OpenAiFieldName(std::string_view native);
+
+// What OpenAiFieldName gave, as the client of this very request spelled it: the server
+// was asked for prompt number `prompt` of `prompts` alone.
+std::string ClientFieldName(std::string field, const AnswerShape& shape, size_t prompt,
+                            size_t prompts);
 
 }  // namespace renga

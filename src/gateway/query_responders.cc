@@ -180,13 +180,18 @@ class DetokenizeQuery final : public TokenQuery<DetokenizeBody> {
   StatusOr<DetokenizeBody> Parse(const std::string& body) const override {
     return ParseDetokenizeRequest(body, gateway_.settings.lenient);
   }
+  // Its only field is called "tokens" here.
+  void FailTokens(const Status& status) {
+    const std::string& field = status.field();
+    const size_t end = std::min(field.find('['), field.size());
+    Fail(field.empty() ? status : Status(status).WithField("tokens" + field.substr(end)));
+  }
   void Ask(const DetokenizeBody& body, const v1::GetModelResponse&) override {
     Keep(gateway_.client.Detokenize(
         Origin(), body.request,
         [self = Self(this)](const Status& status, const TargetInfo&,
                             v1::DetokenizeResponse& response) {
-          // Its only field is called "tokens" here.
-          if (!status.ok()) return self->Fail(status);
+          if (!status.ok()) return self->FailTokens(status);
           JsonWriter json;
           json.BeginObject().Field("prompt", response.text()).EndObject();
           self->RespondJson(std::move(json).Take());
@@ -224,8 +229,8 @@ class LoadQuery final : public QueryResponder {
     Keep(gateway_.client.GetModel(
         Origin(), [self = Self(this)](const Status& model_status, const TargetInfo&,
                                       v1::GetModelResponse& model) {
-          if (!model_status.ok()) return self->Fail(model_status);
-          self->RespondJson(self->Body(model));
+          // A server that drains says how busy it is, but nothing else any more.
+          self->RespondJson(self->Body(model_status.ok() ? &model : nullptr));
         }));
   }
 
@@ -236,7 +241,8 @@ class LoadQuery final : public QueryResponder {
     return sum;
   }
 
-  std::string Body(const v1::GetModelResponse& model) const {
+  // `model` may be null.
+  std::string Body(const v1::GetModelResponse* model) const {
     using Load = v1::GetLoadResponse;
     bool ready = false;
     double busy = 0.0;
@@ -260,7 +266,8 @@ class LoadQuery final : public QueryResponder {
     json.Field("kv_pages_cached", Sum(&Load::kv_pages_cached));
     json.Field("busy_share", busy);
     json.Field("predicted_first_token_ms", static_cast<double>(first_token_us) / 1000.0);
-    json.Key("model").Raw(ModelEntry(model, gateway_.started_at));
+    model == nullptr ? json.NullField("model")
+                     : json.Key("model").Raw(ModelEntry(*model, gateway_.started_at));
     json.EndObject();
     return std::move(json).Take();
   }

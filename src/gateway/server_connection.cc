@@ -158,6 +158,7 @@ void ServerConnection::Parse() {
     parser_->header_limit(static_cast<uint32_t>(context_.options.max_header_bytes));
     parser_->body_limit(static_cast<uint64_t>(context_.options.max_body_bytes));
     header_accepted_ = false;
+    header_bytes_ = 0;
     SetDeadline(context_.options.read_timeout);
   }
   bool needs_more = false;
@@ -177,10 +178,15 @@ bool ServerConnection::ParseSome(bool& needs_more) {
   error_code error;
   const size_t used = parser_->put(buffer_.data(), error);
   buffer_.consume(used);
+  if (!header_accepted_) header_bytes_ += used;
   if (error == http::error::need_more) {
     error = {};
     needs_more = true;
     if (buffer_.size() == buffer_.max_size()) error = http::error::header_limit;
+  }
+  // Beast's own limit is one of each piece that it parses.
+  if (header_bytes_ > static_cast<size_t>(context_.options.max_header_bytes)) {
+    error = http::error::header_limit;
   }
   if (error) {
     RefuseBroken(error);
@@ -198,6 +204,12 @@ bool ServerConnection::AcceptHeader() {
     RefuseRequest(refused, why);
     return false;
   }
+  headers_.clear();
+  for (const auto& field : parser_->get()) {
+    headers_.push_back(
+        {.name = std::string(field.name_string()), .value = std::string(field.value())});
+  }
+  keep_alive_ = parser_->keep_alive();
   parser_->eager(true);
   SendContinue();
   return state_ == State::kReading;
@@ -258,7 +270,6 @@ void ServerConnection::SendContinue() {
 }
 
 void ServerConnection::Dispatch() {
-  keep_alive_ = parser_->keep_alive();
   auto message = parser_->release();
   parser_.reset();
   const std::optional<HttpTarget> target =
@@ -267,11 +278,8 @@ void ServerConnection::Dispatch() {
   HttpRequest request{.method = std::string(message.method_string()),
                       .path = target->path,
                       .query = target->query,
+                      .headers = std::exchange(headers_, {}),
                       .http_1_0 = http_1_0_};
-  for (const auto& field : message) {
-    request.headers.push_back(
-        {.name = std::string(field.name_string()), .value = std::string(field.value())});
-  }
   request.body = std::move(message.body());
 
   state_ = State::kAnswering;

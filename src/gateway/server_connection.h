@@ -26,6 +26,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gateway/activity_count.h"
 #include "gateway/http_exchange.h"
@@ -105,7 +106,10 @@ class ServerConnection final : public std::enable_shared_from_this<ServerConnect
   boost::beast::flat_buffer buffer_;
   bool reading_ = false;  // Waits for more.
   std::optional<Parser> parser_;
+  size_t header_bytes_ = 0;  // Of the request at hand, as far as they were parsed.
   bool header_accepted_ = false;
+  // What the client sent before the body: trailers are not taken for headers.
+  std::vector<HttpHeader> headers_;
   bool keep_alive_ = false;  // The client's wish for the request at hand.
   bool http_1_0_ = false;
 

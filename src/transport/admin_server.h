@@ -27,7 +27,7 @@ class AdminServer {
   ~AdminServer();  // Shutdown(), if that was not done.
 
   int port() const;                    // The bound port.
-  const std::string& address() const;  // "127.0.0.1:50052", with the bound port.
+  const std::string& address() const;  // "127.0.0.1:9465", with the bound port.
 
   // From now on calls reach `control`.
   void Serve(ServerControl& control);

@@ -119,7 +119,8 @@ StatusOr<InferenceService::Admitted> InferenceService::Admit(
       client_id.empty() ? std::to_string(static_cast<uint64_t>(id)) : client_id);
   StatusOr<GenerateRequest> request = ReadRequest(context, bytes, tenant, id);
   if (!request.ok()) {
-    CountRefusal(RejectReason::kBadRequest);
+    // Without any bytes the call has ended before its message came.
+    if (bytes.Valid()) CountRefusal(RejectReason::kBadRequest);
     gate_.Leave();
     return request.status();
   }

@@ -151,6 +151,20 @@ TEST_F(MemoryCheckTest, WhatRunningRequestsHoldIsNoLeak) {
   EXPECT_THAT(AllSuspected(), testing::IsEmpty());
 }
 
+// As many of them, with as many pages, may ask for longer and longer answers.
+TEST_F(MemoryCheckTest, WhatRunningRequestsReserveIsNoLeak) {
+  for (int64_t i = 0; i < 300; ++i) {
+    const int64_t bytes = (i + 1) * 50 * kKiB;
+    const MemoryBooking running(MemoryPurpose::kRequests, bytes, ledger_);
+    EngineSnapshot engine;
+    engine.running = 3;
+    engine.request_bytes = bytes;
+    board_.Publish(engine);
+    ServeAndLook(1);
+  }
+  EXPECT_THAT(AllSuspected(), testing::IsEmpty());
+}
+
 TEST_F(MemoryCheckTest, EachLookIsShownAsMetrics) {
   ledger_.Add(MemoryPurpose::kWeights, 1234, 5);
   check_.Look();

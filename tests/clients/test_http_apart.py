@@ -89,6 +89,16 @@ def test_the_other_server_answers_for_one_that_is_lost(start, tiny_model, gatewa
         assert text_of(apart.ask()) == before
 
 
+def test_the_other_server_answers_for_one_that_is_silent(start, tiny_model, server, gateway):
+    frozen = start(tiny_model).wait_ready()
+    apart = gateway(server.grpc_address, frozen.grpc_address)
+    frozen.process.send_signal(signal.SIGSTOP)
+    for stream in (False, True, False, True):
+        assert apart.ask({**BODY, "stream": stream})[0] == 200
+    apart.terminate()
+    assert apart.wait_exit() == 0
+
+
 def test_sigterm_ends_it_with_status_0(server, gateway):
     apart = gateway(server.grpc_address)
     apart.process.send_signal(signal.SIGTERM)

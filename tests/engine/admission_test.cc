@@ -28,6 +28,33 @@ class EngineAdmissionTest : public EngineTest {
   }
 };
 
+// What the board says at the moment a request ends: its client may ask again at once.
+class BoardReader final : public TokenSink {
+ public:
+  BoardReader(const SnapshotBoard& board, EngineSnapshot& seen)
+      : board_(board), seen_(seen) {}
+  SinkVerdict OnToken(const TokenChunk& /*chunk*/) override {
+    return SinkVerdict::kContinue;
+  }
+  void OnDone(const Completion& /*completion*/) override { seen_ = board_.Read(); }
+
+ private:
+  const SnapshotBoard& board_;
+  EngineSnapshot& seen_;
+};
+
+TEST_F(EngineAdmissionTest, ARequestThatHasEndedIsNoLoadForTheNextOneOfItsClient) {
+  Build({.scheduler = {}, .pages = 8});
+  EngineSnapshot seen{.running = 7, .prefill_tokens = 7};
+  EngineRequest request = h().Request(PromptOf(64, 1), 1);
+  request.sink = std::make_unique<BoardReader>(h().board, seen);
+  ASSERT_EQ(h().queue.TryPush(request), WaitQueue::PushResult::kOk);
+  h().RunToEnd();
+  EXPECT_EQ(seen.running, 0);
+  EXPECT_EQ(seen.prefill_tokens, 0);
+  EXPECT_FALSE(seen.busy);
+}
+
 TEST_F(EngineAdmissionTest, ADeadlineThatCannotBeMetIsRefusedAtOnceAndSaysWhenToRetry) {
   Build({.scheduler = {.policy = "continuous", .max_sequences = 2, .max_step_tokens = 64},
          .pages = 64});

@@ -470,9 +470,13 @@ TEST_F(EngineTest, ACancelIsFreedWithinTheStepInWhichItCame) {
 TEST_F(EngineTest, TheSnapshotShowsTheMeasuredStepAndTheLoad) {
   Build({.scheduler = {}, .pages = 32});
   EngineSnapshot inside;
+  int64_t booked = 0;
   h().Submit(PromptOf(100, 1), 30);
   backend_.on_step = [&](int64_t step) {
-    if (step == 10) inside = h().board.Read();
+    if (step == 10) {
+      inside = h().board.Read();
+      booked = MemoryLedger::Process().Read(MemoryPurpose::kRequests).bytes;
+    }
     h().clock.Advance(milliseconds(10));
     return OkStatus();
   };
@@ -484,6 +488,9 @@ TEST_F(EngineTest, TheSnapshotShowsTheMeasuredStepAndTheLoad) {
   EXPECT_EQ(inside.pages_free, 30);
   EXPECT_EQ(inside.decoding, 1);
   EXPECT_EQ(inside.decode_step, milliseconds(10));
+  EXPECT_GT(booked, 0);
+  EXPECT_EQ(inside.request_bytes, booked);
+  EXPECT_EQ(h().board.Read().request_bytes, 0);
 }
 
 TEST_F(EngineTest, TheFirstStepAfterAnIdleTimeIsAlreadySeenAsWork) {

@@ -283,7 +283,48 @@ TEST_F(CompletionResponderTest, TheDeadlineHeaderCountsIfItIsTheEarlierOne) {
   EXPECT_EQ(fake_.last_request().deadline_ms(), 500);
   Chat("", "X-Deadline-Ms: 900\r\n");
   EXPECT_EQ(fake_.last_request().deadline_ms(), 900);
-  EXPECT_EQ(Chat("", "X-Deadline-Ms: soon\r\n").status, 400);
+  for (const char* wrong : {"soon", "0", "-1", "86400001", "99999999999999999999"}) {
+    const HttpReply reply = Chat("", std::string("X-Deadline-Ms: ") + wrong + "\r\n");
+    EXPECT_EQ(reply.status, 400) << wrong;
+    EXPECT_EQ(reply.Json().at("error").at("param"), "x-deadline-ms") << wrong;
+  }
+}
+
+TEST_F(CompletionResponderTest, AWrongPromptOfSeveralIsNamedByItsNumber) {
+  fake_.script = [](const v1::GenerateRequest& request) {
+    if (request.text() != "bad") return GenerateScript{.events = {}, .silent = true};
+    return GenerateScript{.events = {},
+                          .end = {grpc::StatusCode::INVALID_ARGUMENT, "text: is bad"}};
+  };
+  for (const char* stream : {"false", "true"}) {
+    const HttpReply reply =
+        Post("/v1/completions",
+             std::string(R"({"prompt":["good","bad"],"stream":)") + stream + "}");
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(reply.Json().at("error").at("param"), "prompt[1]");
+    EXPECT_EQ(ErrorMessage(reply), "prompt[1]: is bad");
+  }
+}
+
+TEST_F(CompletionResponderTest, ALateRefusalOfOnePromptStillRefusesTheLot) {
+  fake_.script = [this](const v1::GenerateRequest& request) {
+    if (request.text() == "good") return AnswerOf({"a", "b"});
+    fake_.WaitFor([](const auto& counts) { return counts.written >= 4; });
+    return GenerateScript{.events = {},
+                          .end = {grpc::StatusCode::RESOURCE_EXHAUSTED, "full"}};
+  };
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":["good","bad"],"stream":true})").status,
+            429);
+}
+
+TEST_F(CompletionResponderTest, OnePromptThatWaitsHoldsUpLittleOfTheOthers) {
+  fake_.script = [](const v1::GenerateRequest& request) {
+    if (request.text() != "late") return AnswerOf({std::string(8192, 'x')});
+    return GenerateScript{.events = {}, .silent = true};
+  };
+  HttpClient client(address());
+  client.Post("/v1/completions", R"({"prompt":["first","late"],"stream":true})");
+  EXPECT_NE(client.ReadUntil("xxxx").find("HTTP/1.1 200"), std::string::npos);
 }
 
 TEST_F(CompletionResponderTest, StreamAndWholeAnswerHaveTheSameText) {

@@ -11,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -96,6 +97,8 @@ class FakeInference final : public v1::Inference::CallbackService {
   std::string numerics_id = "n1";
   std::string wanted_key;  // Calls without it are refused.
   grpc::Status tokenize_status = grpc::Status::OK;
+  grpc::Status detokenize_status = grpc::Status::OK;
+  grpc::Status model_status = grpc::Status::OK;
 
   Counts counts() const {
     MutexLock lock(mutex_);
@@ -104,6 +107,11 @@ class FakeInference final : public v1::Inference::CallbackService {
   v1::GenerateRequest last_request() const {
     MutexLock lock(mutex_);
     return last_request_;
+  }
+  // Of the last generation's call; the far future without one.
+  std::chrono::system_clock::time_point last_deadline() const {
+    MutexLock lock(mutex_);
+    return last_deadline_;
   }
   std::map<std::string, std::string> last_metadata() const {
     MutexLock lock(mutex_);
@@ -146,7 +154,7 @@ class FakeInference final : public v1::Inference::CallbackService {
     for (const int32_t id : request->token_ids()) {
       *response->mutable_text() += static_cast<char>(id);
     }
-    return Answer(*context, grpc::Status::OK);
+    return Answer(*context, detokenize_status);
   }
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const v1::GetModelRequest*,
@@ -154,6 +162,7 @@ class FakeInference final : public v1::Inference::CallbackService {
     response->set_name(model_name);
     response->set_context_length(100);
     response->set_numerics_id(numerics_id);
+    if (!model_status.ok()) return Answer(*context, model_status);
     return Answer(*context, CheckKey(*context));
   }
   grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
@@ -259,6 +268,7 @@ class FakeInference final : public v1::Inference::CallbackService {
       MutexLock lock(mutex_);
       ++counts_.started;
       last_request_ = request;
+      last_deadline_ = context.deadline();
       last_metadata_.clear();
       for (const auto& [key, value] : context.client_metadata()) {
         last_metadata_[std::string(key.data(), key.size())] =
@@ -307,6 +317,7 @@ class FakeInference final : public v1::Inference::CallbackService {
   CondVar changed_;
   Counts counts_ RENGA_GUARDED_BY(mutex_);
   v1::GenerateRequest last_request_ RENGA_GUARDED_BY(mutex_);
+  std::chrono::system_clock::time_point last_deadline_ RENGA_GUARDED_BY(mutex_);
   std::map<std::string, std::string> last_metadata_ RENGA_GUARDED_BY(mutex_);
 };
 

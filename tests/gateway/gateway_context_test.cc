@@ -49,6 +49,18 @@ TEST_F(GatewayContextTest, WhatCannotTravelIsRefusedByTheHeadersName) {
   EXPECT_EQ(Read({{"x-request-id", std::string(129, 'a')}}).field(), "x-request-id");
 }
 
+// gRPC refuses a call with more than 8 KiB of metadata, its own part included.
+TEST_F(GatewayContextTest, AllThatTravelsTogetherIsLessThanGrpcTakes) {
+  size_t most = 0;
+  for (const char* name :
+       {"x-request-id", "x-tenant-id", "x-session-id", "authorization"}) {
+    size_t size = 1;
+    while (Read({{name, std::string(size, 'a')}}).ok()) ++size;
+    most += size - 1;
+  }
+  EXPECT_LE(most, 7u << 10);
+}
+
 TEST_F(GatewayContextTest, OnlyListedOriginsAreLetIn) {
   const std::string origins = "https://a.example, https://b.example";
   const auto allowed = [&](const std::string& origin, const std::string& list) {

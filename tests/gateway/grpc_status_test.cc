@@ -42,6 +42,13 @@ TEST(GrpcStatusTest, AddressesBehindTheGatewayAreNotTold) {
   EXPECT_EQ(status.message().find("10.0"), std::string::npos);
 }
 
+TEST(GrpcStatusTest, AMessageThatIsTooLargeIsNotSentAgain) {
+  const Status status =
+      FromGrpcStatus({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                      "Received message larger than max (70008 vs. 65536)"});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+}
+
 TEST(GrpcStatusTest, TheRetryDelayIsFoundAmongTheDetails) {
   google::rpc::Status rich;
   rich.add_details()->PackFrom(google::rpc::Status());

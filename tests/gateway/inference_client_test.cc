@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <limits>
+#include <optional>
 
 #include "tests/gateway/fake_inference.h"
 
@@ -134,9 +136,9 @@ TEST_F(InferenceClientTest, OnlyATargetThatIsNotReadyIsPassedOver) {
   FakeServer other_server(other);
   InferenceClient client({server_.InProcess(TargetChannelArguments()),
                           other_server.InProcess(TargetChannelArguments())});
-  const auto end_with = [&](grpc::StatusCode code) {
-    fake_.script = [code](const v1::GenerateRequest&) {
-      return GenerateScript{.events = {}, .end = {code, "no"}};
+  const auto end_with = [&](grpc::StatusCode code, const char* message = "no") {
+    fake_.script = [=](const v1::GenerateRequest&) {
+      return GenerateScript{.events = {}, .end = {code, message}};
     };
     auto recorder = std::make_shared<Recorder>();
     CallOrigin origin = loop_.Origin();
@@ -150,6 +152,52 @@ TEST_F(InferenceClientTest, OnlyATargetThatIsNotReadyIsPassedOver) {
   EXPECT_TRUE(end_with(grpc::StatusCode::INTERNAL));           // The second one's.
   EXPECT_TRUE(end_with(grpc::StatusCode::UNAVAILABLE));        // Passed over.
   EXPECT_TRUE(end_with(grpc::StatusCode::UNAVAILABLE));
+}
+
+// gRPC's own word for what comes to a server that ends; renga's cancellations are final.
+TEST_F(InferenceClientTest, WhatAServerThatEndsDidNotTakeIsNotCancelled) {
+  const auto status_after = [&](const char* message) {
+    fake_.script = [=](const v1::GenerateRequest&) {
+      return GenerateScript{.events = {}, .end = {grpc::StatusCode::CANCELLED, message}};
+    };
+    auto recorder = std::make_shared<Recorder>();
+    const auto call = client_.Generate(0, loop_.Origin(), {}, recorder);
+    loop_.RunUntil([&] { return recorder->ended; });
+    Status unary;
+    bool answered = false;
+    client_.GenerateUnary(loop_.Origin(), {}, [&](const Status& status, auto&&...) {
+      unary = status;
+      answered = true;
+    });
+    loop_.RunUntil([&] { return answered; });
+    EXPECT_EQ(unary.code(), recorder->status.code());
+    return unary.code();
+  };
+  EXPECT_EQ(status_after("CANCELLED"), StatusCode::kUnavailable);
+  EXPECT_EQ(status_after("the request was cancelled"), StatusCode::kCancelled);
+}
+
+// The server answers at the deadline; only one that is silent is not waited for.
+TEST_F(InferenceClientTest, ADeadlineHoldsForACallWhoseServerIsSilent) {
+  using std::chrono::milliseconds;
+  const auto deadline_of = [&](std::optional<int64_t> deadline_ms) {
+    v1::GenerateRequest request;
+    if (deadline_ms) request.set_deadline_ms(*deadline_ms);
+    auto recorder = std::make_shared<Recorder>();
+    const auto call = client_.Generate(0, loop_.Origin(), request, recorder);
+    loop_.RunUntil([&] { return recorder->events > 0; });
+    call->Cancel();
+    loop_.RunUntil([&] { return client_.calls().count() == 0; });
+    return fake_.last_deadline();
+  };
+  const auto now = std::chrono::system_clock::now();
+  EXPECT_GT(deadline_of(std::nullopt), now + std::chrono::hours(1000));
+  EXPECT_GT(deadline_of(3'600'000), now + milliseconds(3'600'000));
+  EXPECT_LT(deadline_of(3'600'000), now + milliseconds(7'200'000));
+  for (const int64_t wild : {std::numeric_limits<int64_t>::max(), int64_t{1} << 40}) {
+    EXPECT_LT(deadline_of(wild), now + std::chrono::hours(25));
+  }
+  EXPECT_GT(deadline_of(std::numeric_limits<int64_t>::min()), now);
 }
 
 TEST_F(InferenceClientTest, IfNoTargetIsReadyTheCallSaysSo) {

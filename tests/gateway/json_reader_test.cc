@@ -57,6 +57,17 @@ TEST(JsonReaderTest, DepthAndNumberOfKeysAreBounded) {
   EXPECT_THAT(Refusal(wide + "\"z\":1}").message(), HasSubstr("more than 4096 fields"));
 }
 
+// An empty list takes two bytes here, and many times that as a value.
+TEST(JsonReaderTest, TheNumberOfValuesIsBounded) {
+  for (const char* value : {"[]", "{}", "1", "\"\"", "null", "[{\"a\":1}]"}) {
+    std::string many = R"({"x":[)";
+    for (int i = 0; i < 1 << 20; ++i) many += std::string(value) + ',';
+    const Status status = Refusal(many + "0]}");
+    EXPECT_THAT(status.message(), HasSubstr("more than 1048576 values")) << value;
+    EXPECT_EQ(status.field(), "x") << value;
+  }
+}
+
 // ---- Fields
 // ----------------------------------------------------------------------------
 

@@ -99,12 +99,15 @@ TEST(OpenAiRequestTest, TheNewerNameOfTheLimitWins) {
   EXPECT_EQ(ChatField(R"(,"max_tokens":"8")"), "max_tokens");
 }
 
-TEST(OpenAiRequestTest, SeedsUpTo63BitsAreLegalAndNothingElse) {
+TEST(OpenAiRequestTest, SeedsOf64BitsAreLegalAndNothingElse) {
   EXPECT_EQ(ChatProto(R"(,"seed":0)").sampling().seed(), 0u);
   EXPECT_EQ(ChatProto(R"(,"seed":2147483648)").sampling().seed(), 2147483648u);
   EXPECT_EQ(ChatProto(R"(,"seed":9223372036854775807)").sampling().seed(),
             9223372036854775807u);
-  for (const char* seed : {"-1", "1.5", "\"1\"", "true"}) {
+  EXPECT_EQ(ChatProto(R"(,"seed":18446744073709551615)").sampling().seed(),
+            18446744073709551615u);
+  for (const char* seed :
+       {"-1", "1.5", "\"1\"", "true", "18446744073709551616", "1e300", "[]"}) {
     EXPECT_EQ(ChatField(std::string(",\"seed\":") + seed), "seed") << seed;
   }
 }
@@ -165,6 +168,18 @@ TEST(OpenAiRequestTest, StopIsATextOrAListOfTexts) {
   EXPECT_THAT(ChatProto(R"(,"stop":"x")").stop(), ElementsAre("x"));
   EXPECT_EQ(ChatField(R"(,"stop":1)"), "stop");
   EXPECT_EQ(ChatField(R"(,"stop":["a",1])"), "stop[1]");
+}
+
+TEST(OpenAiRequestTest, ListsAreAsLongAsTheServersAtMost) {
+  std::string stops = R"("x")";
+  for (int i = 1; i < 64; ++i) stops += R"(,"x")";
+  EXPECT_EQ(ChatProto(",\"stop\":[" + stops + "]").stop_size(), 64);
+  EXPECT_EQ(ChatField(",\"stop\":[" + stops + ",\"x\"]"), "stop");
+  const std::string message = R"({"role":"user","content":"x"})";
+  std::string messages = message;
+  for (int i = 0; i < 4096; ++i) messages += ',' + message;
+  EXPECT_EQ(ParseChatRequest("{\"messages\":[" + messages + "]}", false).status().field(),
+            "messages");
 }
 
 TEST(OpenAiRequestTest, UnknownFieldsAreRefusedAndLenientlyIgnored) {
@@ -339,6 +354,12 @@ TEST(OpenAiRequestTest, TokenizeTakesATextOrAChat) {
       "prompt");
 }
 
+TEST(OpenAiRequestTest, MessagesThatAreNullAreAbsent) {
+  const auto parsed = ParseTokenizeRequest(R"({"prompt":"a","messages":null})", false);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->request.text(), "a");
+}
+
 TEST(OpenAiRequestTest, DetokenizeTakesTokenIds) {
   const auto parsed = ParseDetokenizeRequest(R"({"tokens":[1,2]})", false);
   ASSERT_TRUE(parsed.ok());
@@ -354,6 +375,21 @@ TEST(OpenAiRequestTest, NativeNamesOfFieldsBecomeOpenAis) {
   EXPECT_EQ(OpenAiFieldName("text"), "prompt");
   EXPECT_EQ(OpenAiFieldName("top_p"), "top_p");
   EXPECT_EQ(OpenAiFieldName("messages[0].role"), "messages[0].role");
+}
+
+TEST(OpenAiRequestTest, AFieldIsNamedAsItsRequestSpelledIt) {
+  const AnswerShape plain;
+  EXPECT_EQ(ClientFieldName("prompt[2]", plain, 0, 1), "prompt[2]");
+  EXPECT_EQ(ClientFieldName("prompt[2]", plain, 1, 3), "prompt[1][2]");
+  EXPECT_EQ(ClientFieldName("prompt", plain, 1, 3), "prompt[1]");
+  EXPECT_EQ(ClientFieldName("", plain, 1, 3), "");
+  EXPECT_EQ(ClientFieldName("max_tokens", plain, 0, 1), "max_tokens");
+  EXPECT_EQ(ClientFieldName("prompt_logprobs", plain, 1, 3), "logprobs");  // With echo.
+  EXPECT_EQ(ClientFieldName("prompt_logprobs", {.prompt_logprobs = true}, 1, 3),
+            "prompt_logprobs");
+  EXPECT_EQ(ClientFieldName("logprobs", {.chat = true}, 0, 1), "top_logprobs");
+  EXPECT_EQ(ClientFieldName("max_tokens", {.newer_limit = true}, 0, 1),
+            "max_completion_tokens");
 }
 
 }  // namespace

@@ -48,6 +48,13 @@ TEST_F(QueryRespondersTest, ARefusalOfTheServerIsPassedOn) {
   EXPECT_EQ(reply.Json().at("error").at("param"), "messages");
 }
 
+TEST_F(QueryRespondersTest, ARefusedTokenIsNamedAsItsRouteCallsIt) {
+  fake_.detokenize_status = {grpc::StatusCode::INVALID_ARGUMENT, "token_ids[1]: is 9"};
+  const HttpReply reply = Post("/detokenize", R"({"tokens":[1,9]})");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.Json().at("error").at("param"), "tokens[1]");
+}
+
 TEST_F(QueryRespondersTest, LoadHasWhatThePageShows) {
   const json::value load = Get("/api/load").Json();
   EXPECT_EQ(load.at("ready"), true);
@@ -57,6 +64,14 @@ TEST_F(QueryRespondersTest, LoadHasWhatThePageShows) {
   EXPECT_EQ(load.at("busy_share"), 0.5);
   EXPECT_EQ(load.at("predicted_first_token_ms"), 12.5);
   EXPECT_EQ(load.at("model").at("id"), "fake");
+}
+
+TEST_F(QueryRespondersTest, AServerThatDrainsStillShowsItsLoad) {
+  fake_.model_status = {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
+  const HttpReply reply = Get("/api/load");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.Json().at("running"), 3);
+  EXPECT_TRUE(reply.Json().at("model").is_null());
 }
 
 TEST_F(QueryRespondersTest, SeveralServersAreAddedUpWithoutThoseThatAreAway) {

@@ -79,6 +79,12 @@ class ServerConnectionTest : public testing::Test {
       return std::make_shared<WaitingResponder>(closed_);
     }
     if (request.path == "/pieces") return std::make_shared<PiecesResponder>(exchange);
+    if (request.path == "/headers") {
+      std::string names;
+      for (const HttpHeader& header : request.headers) names += header.name + ' ';
+      exchange->Respond({.body = names});
+      return nullptr;
+    }
     exchange->Respond({.body = request.method + ' ' + request.path + ' ' + request.body});
     return nullptr;
   }
@@ -210,6 +216,28 @@ TEST_F(ServerConnectionTest, LargeHeadersAreRefused) {
   for (int i = 0; i < 2000; ++i) many += "a: b\r\n";
   EXPECT_EQ(RefusalOf(many + "\r\n").status, 431);
   EXPECT_EQ(RefusalOf("GET /" + std::string(5000, 'x')).status, 431);
+}
+
+// No piece of them that is read at once is too large.
+TEST_F(ServerConnectionTest, HeadersThatComeInPiecesAreBoundedTogether) {
+  options_.max_header_bytes = 16 << 10;
+  std::string many = "GET / HTTP/1.1\r\nHost: x\r\n";
+  for (int i = 0; i < 5000; ++i) many += "a: b\r\n";
+  EXPECT_EQ(RefusalOf(many + "\r\n").status, 431);
+  EXPECT_EQ(handled_, 0);
+}
+
+// What a proxy strips from the headers, or adds to them, must not come back behind the
+// body.
+TEST_F(ServerConnectionTest, TrailersAreNoHeaders) {
+  HttpClient client(address());
+  client.Send(
+      "POST /headers HTTP/1.1\r\nHost: x\r\nX-Own: 1\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n"
+      "2\r\nab\r\n0\r\nX-Tenant-Id: other\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(client.ReadReply().body, "Host X-Own Transfer-Encoding ");
+  client.Send(kGet);  // Nor do they close the connection.
+  EXPECT_EQ(client.ReadReply().status, 200);
 }
 
 // A refused body is still on its way when the answer goes out: a connection closed at

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <google/protobuf/unknown_field_set.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include <future>
 
@@ -237,6 +238,26 @@ TEST_F(GrpcServiceTest, WhatNeverReachesTheServiceIsCountedAsRefused) {
                     ContainsRegex("requests_total.*\"rejected\"} 3\n")));
   EXPECT_EQ(metrics_.requests(), 3);
   EXPECT_EQ(server_->active_calls(), 0);
+}
+
+// As one that is cut before its message has arrived.
+TEST_F(GrpcServiceTest, ACallWithoutAMessageIsNoRequest) {
+  grpc::GenericStub stub(NewChannel({}));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, "/renga.v1.Inference/Generate", &queue);
+  grpc::Status status;
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  call->WritesDone(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(metrics_.requests(), 0);
+  EXPECT_EQ(service_.counts().started, 0);
 }
 
 TEST_F(GrpcServiceTest, TheRequestIdOfTheClientComesBack) {

@@ -231,8 +231,10 @@ function showState(state, text) {
 
 function showLoad(now) {
   showState(now.ready ? "ready" : "away", now.ready ? "ready" : "not ready");
-  get("model").textContent = now.model.id;
-  get("model").title = `${now.model.backend}, context ${now.model.max_model_len} tokens`;
+  if (now.model) {
+    get("model").textContent = now.model.id;
+    get("model").title = `${now.model.backend}, context ${now.model.max_model_len} tokens`;
+  }
   get("live-running").textContent = `${now.running} of ${now.max_sequences}`;
   get("live-waiting").textContent = now.waiting;
   get("live-busy").textContent = `${Math.round(now.busy_share * 100)} %`;
