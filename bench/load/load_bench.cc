@@ -6,8 +6,8 @@
 // policies: one request at a time (`serial`) against `window`, 16 users without think
 // time,
 //   taking turns: requests per second, P99 of the response, busy share, and their ratios.
-// overload: the capacity (32 users without think time), then open loop at 0.5, 1, 2 and 3
-//   times that, with first_token_limit_ms set: goodput, P99 of what was accepted, how
+// overload: the capacity (64 users without think time), then open loop at 0.5, 1, 2 and 3
+//   times that, with first_token_limit_ms 200: goodput, P99 of what was accepted, how
 //   quickly the rest was refused.
 // users: 16, 50 and 100 users who think 0.5 to 1.5 s, first_token_limit_ms 500.
 //
@@ -31,6 +31,8 @@
 
 namespace renga {
 namespace {
+
+constexpr int32_t kOverloadLimitMs = 200;
 
 struct Arguments {
   std::string model;
@@ -140,12 +142,12 @@ void RunOverload(const Arguments& arguments) {
   double capacity = 0.0;
   {
     Server server(config);
-    const LoadResult result = server.Load({.seconds = arguments.seconds, .users = 32});
+    const LoadResult result = server.Load({.seconds = arguments.seconds, .users = 64});
     capacity = result.rate();
   }
-  config.scheduler.first_token_limit_ms = 500;
+  config.scheduler.first_token_limit_ms = kOverloadLimitMs;
   Server server(config);
-  std::printf("capacity (32 users, no think time): %.1f requests/s\n\n", capacity);
+  std::printf("capacity (64 users, no think time): %.1f requests/s\n\n", capacity);
   PrintHeader();
   double best = 0.0;
   double goodput[4] = {};

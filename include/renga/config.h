@@ -74,7 +74,7 @@ struct GatewaySettings {
 };
 
 struct AdminSettings {
-  std::string address = "127.0.0.1:9464";        // /metrics /livez /readyz
+  std::string address = "127.0.0.1:9464";       // /metrics /livez /readyz
   std::string grpc_address = "127.0.0.1:9465";  // renga.v1.Admin
 };
 

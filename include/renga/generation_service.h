@@ -68,7 +68,8 @@ class GenerationService {
   virtual ModelInfo GetModel() = 0;
   virtual LoadInfo GetLoad() = 0;
 
-  // True while a request sent now would be served; not while it loads, drains or has stalled.
+  // True while a request sent now would be served; not while it loads, drains or has
+  // stalled.
   virtual bool Ready() = 0;
 };
 

@@ -33,9 +33,12 @@ struct EngineRequest {
   std::string tenant{};
   std::string cache_salt{};  // The whole namespace of the prefix cache, tenant included.
   bool use_prefix_cache = true;
-  // A deadline that can't be met is refused when the request is taken, by the engine that
-  // knows what is cached; the later of the two has been checked by the service.
   Duration first_token_limit{};  // 0: none but the deadline.
+  // Tokens to compute when the service found that deadline and limit can be met. A
+  // refusal is at once there, but takes up to a step here: so the engine, which knows
+  // what is cached, looks again only where there is more to compute by over a page. -1:
+  // always.
+  int64_t assumed_uncached = -1;
   // False: one of the server's own. It is never refused by prediction, and leaves no
   // trace in the metrics of requests and their tokens.
   bool counted = true;

@@ -225,6 +225,8 @@ Status Engine::CheckRequest(const EngineRequest& request) const {
 Status Engine::CheckDeadline(const EngineRequest& request, int64_t uncached,
                              TimePoint now) const {
   if (!request.counted) return OkStatus();
+  const int64_t assumed = request.assumed_uncached;
+  if (assumed >= 0 && uncached <= assumed + kPageTokens) return OkStatus();
   std::optional<TimePoint> latest = request.deadline;
   if (latest && *latest <= now) return OkStatus();
   if (request.first_token_limit > Duration{}) {

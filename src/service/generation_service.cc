@@ -324,7 +324,9 @@ int64_t GenerationServiceImpl::LikelyUncached(const EngineRequest& request) cons
 
 void GenerationServiceImpl::Submit(EngineRequest& request, CountingSink& sink) {
   if (sink.counted()) {
-    Status status = CheckTime(request.arrival, request.deadline, LikelyUncached(request));
+    request.assumed_uncached = LikelyUncached(request);
+    Status status =
+        CheckTime(request.arrival, request.deadline, request.assumed_uncached);
     if (!status.ok()) return sink.Refuse(RejectReason::kDeadline, std::move(status));
   }
   if (!parts_.board.Read().busy && parts_.queue.waiting_requests() == 0) {

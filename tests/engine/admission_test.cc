@@ -55,6 +55,30 @@ TEST_F(EngineAdmissionTest, ARequestThatHasEndedIsNoLoadForTheNextOneOfItsClient
   EXPECT_FALSE(seen.busy);
 }
 
+// The service has answered for what it assumed; a refusal here would come a step later.
+TEST_F(EngineAdmissionTest, OnlyWhatTheServiceDidNotAssumeIsLookedAtAgain) {
+  Build({.scheduler = {.policy = "continuous", .max_sequences = 2, .max_step_tokens = 64},
+         .pages = 64});
+  h().Submit(PromptOf(600, 1), 20);
+  CollectingSink* assumed = nullptr;
+  CollectingSink* more = nullptr;
+  StepsTake(milliseconds(10), [&](int64_t step) {
+    if (step != 3) return;
+    for (const int64_t tokens :
+         {int64_t{640 - kPageTokens}, int64_t{639 - kPageTokens}}) {
+      EngineRequest request = h().Request(PromptOf(640, static_cast<int>(tokens)), 4);
+      request.first_token_limit = milliseconds(30);
+      request.assumed_uncached = tokens;
+      (assumed == nullptr ? assumed : more) = &h().Submit(std::move(request));
+    }
+    h().queue.Close();
+  });
+  h().engine.Run();
+  h().ExpectAllEnded();
+  EXPECT_TRUE(assumed->completion().status.ok());
+  EXPECT_EQ(more->completion().status.code(), StatusCode::kResourceExhausted);
+}
+
 TEST_F(EngineAdmissionTest, ADeadlineThatCannotBeMetIsRefusedAtOnceAndSaysWhenToRetry) {
   Build({.scheduler = {.policy = "continuous", .max_sequences = 2, .max_step_tokens = 64},
          .pages = 64});
