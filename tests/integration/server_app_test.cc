@@ -240,6 +240,10 @@ TEST_F(ServerAppTest, APortInUseIsNamedBeforeTheModelIsOpened) {
   config.admin.address = app_->admin_address();
   const Status admin_taken = ServerApp(config).Start();
   EXPECT_THAT(admin_taken.ToString(), HasSubstr(app_->admin_address()));
+  config.admin.address = "127.0.0.1:0";
+  config.gateway.address = app_->gateway_address();
+  const Status gateway_taken = ServerApp(config).Start();
+  EXPECT_THAT(gateway_taken.ToString(), HasSubstr(app_->gateway_address()));
 }
 
 TEST_F(ServerAppTest, EachBadStartIsNamed) {

@@ -47,6 +47,7 @@ class ServerFixture : public testing::Test {
     ASSERT_TRUE(test::WriteTinyModel(model_options_, model_path_));
     config_.model.path = model_path_;
     config_.grpc.address = "127.0.0.1:0";
+    config_.gateway.address = "127.0.0.1:0";
     config_.admin.address = "127.0.0.1:0";
     config_.admin.grpc_address = "127.0.0.1:0";
     config_.device.threads = 1;

@@ -51,6 +51,7 @@ Seen WarmUpOn(int32_t context, int64_t pool_bytes,
   Config config;
   config.model.path = path;
   config.grpc.address = "127.0.0.1:0";
+  config.gateway.address = "127.0.0.1:0";
   config.admin.address = "127.0.0.1:0";
   config.admin.grpc_address = "127.0.0.1:0";
   config.kv.pool_bytes = pool_bytes;
