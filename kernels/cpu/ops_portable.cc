@@ -445,7 +445,9 @@ uint64_t SampleWeights(const float* x, int64_t n, float max, float scale,
                        uint32_t* weights) {
   for (int64_t i = 0; i < n; ++i) {
     const float e = PlainExp2((x[i] - max) * scale);
-    weights[i] = static_cast<uint32_t>(static_cast<int32_t>(e * kSampleWeightOne + 0.5f));
+    // As the vector code rounds; e is not negative.
+    const float rounded = e * kSampleWeightOne + 0.5f;
+    weights[i] = static_cast<uint32_t>(static_cast<int32_t>(rounded));
   }
   uint64_t sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += weights[i];

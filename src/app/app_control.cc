@@ -63,7 +63,7 @@ void AppControl::StartDrain() {
 }
 
 Status AppControl::SetLogLevel(std::string_view level) {
-  const Status set = renga::SetLogLevel(level);
+  Status set = renga::SetLogLevel(level);
   if (set.ok()) LogWarn("log_level", {{"level", level}});
   return set;
 }

@@ -42,14 +42,14 @@ BatchWindow::Waiting BatchWindow::Enter(const WindowRequest& request) {
   return waiting;
 }
 
-void BatchWindow::Add(WindowRequest request) {
+void BatchWindow::Add(const WindowRequest& request) {
   Waiting waiting = Enter(request);
   waiting.tenant = FindOrAddTenant(request.tenant);
   tenants_[static_cast<size_t>(waiting.tenant)].waiting += 1;
   waiting_.push_back(waiting);
 }
 
-void BatchWindow::AddPreempted(WindowRequest request) {
+void BatchWindow::AddPreempted(const WindowRequest& request) {
   Waiting waiting = Enter(request);
   waiting.preempted = true;
   waiting.released = true;

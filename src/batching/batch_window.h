@@ -109,9 +109,9 @@ class BatchWindow {
   explicit BatchWindow(const BatchWindowOptions& options);
 
   // Queues a request behind all earlier ones of its class and tenant.
-  void Add(WindowRequest request);
+  void Add(const WindowRequest& request);
   // Queues a preempted request before all others; `arrival` is its first one.
-  void AddPreempted(WindowRequest request);
+  void AddPreempted(const WindowRequest& request);
   // False if `id` does not wait.
   bool Remove(RequestId id);
 

@@ -52,11 +52,11 @@ StatusOr<std::unique_ptr<HttpGateway>> HttpGateway::Start(
     const std::vector<std::shared_ptr<grpc::Channel>>& channels,
     const GatewayOptions& options) {
   auto impl = std::make_unique<Impl>(settings, channels, options);
-  StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start(ServerOptions(settings, options),
-                        [impl = impl.get()](std::shared_ptr<HttpExchange> exchange) {
-                          return RouteRequest(impl->context, exchange);
-                        });
+  StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+      ServerOptions(settings, options),
+      [impl = impl.get()](const std::shared_ptr<HttpExchange>& exchange) {
+        return RouteRequest(impl->context, exchange);
+      });
   if (!server.ok()) return server.status();
   impl->server = *std::move(server);
   return std::unique_ptr<HttpGateway>(new HttpGateway(std::move(impl)));

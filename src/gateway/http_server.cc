@@ -196,6 +196,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions option
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
+// NOLINTNEXTLINE(bugprone-exception-escape)
 HttpServer::~HttpServer() { Close(); }
 
 const std::string& HttpServer::address() const { return impl_->address; }

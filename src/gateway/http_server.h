@@ -39,7 +39,8 @@ class HttpServer {
   // had.
   static StatusOr<std::unique_ptr<HttpServer>> Start(HttpServerOptions options,
                                                      HttpHandler handler);
-  ~HttpServer();  // Close().
+  // Close(). A thread that cannot be joined ends the process.
+  ~HttpServer();  // NOLINT(bugprone-exception-escape)
 
   // The address really bound: "127.0.0.1:8080".
   const std::string& address() const;

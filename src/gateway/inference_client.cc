@@ -222,10 +222,10 @@ class UnaryCall final
   void SendTo(Target& target) override {
     if (!with_info_) return Send();
     WithInfo(parts_, origin_, target,
-             [self = this->shared_from_this()](TargetInfo info, bool silent) {
+             [self = this->shared_from_this()](const TargetInfo& info, bool silent) {
                if (self->cancelled_) return;
                if (silent && self->PassOver()) return self->SendToNext();
-               self->info_ = std::move(info);
+               self->info_ = info;
                self->Send();
              });
   }
@@ -483,7 +483,7 @@ class ProbeCall final : public ClientCall {
 }  // namespace
 
 std::shared_ptr<ClientCall> InferenceClient::GetLoad(
-    size_t target, CallOrigin origin, UnaryDone<v1::GetLoadResponse> done) {
+    size_t target, const CallOrigin& origin, UnaryDone<v1::GetLoadResponse> done) {
   auto cancelled = std::make_shared<bool>(false);
   auto attempt = SendUnary<v1::GetLoadRequest, v1::GetLoadResponse>(
       impl_->parts.calls, origin, {}, kProbeTimeout,
@@ -500,7 +500,7 @@ std::shared_ptr<ClientCall> InferenceClient::GetLoad(
 }
 
 std::shared_ptr<ClientCall> InferenceClient::CheckHealth(
-    size_t target, CallOrigin origin, std::function<void(bool serving)> done) {
+    size_t target, const CallOrigin& origin, std::function<void(bool serving)> done) {
   using Request = grpc::health::v1::HealthCheckRequest;
   using Response = grpc::health::v1::HealthCheckResponse;
   auto cancelled = std::make_shared<bool>(false);

@@ -87,10 +87,10 @@ class InferenceClient {
 
   size_t target_count() const;
   // Of one target, whatever its state.
-  std::shared_ptr<ClientCall> GetLoad(size_t target, CallOrigin origin,
+  std::shared_ptr<ClientCall> GetLoad(size_t target, const CallOrigin& origin,
                                       UnaryDone<v1::GetLoadResponse> done);
   // grpc.health.v1: OK if it is serving.
-  std::shared_ptr<ClientCall> CheckHealth(size_t target, CallOrigin origin,
+  std::shared_ptr<ClientCall> CheckHealth(size_t target, const CallOrigin& origin,
                                           std::function<void(bool serving)> done);
 
   // Calls whose last callback has not returned.

@@ -326,7 +326,7 @@ bool ServerConnection::MustClose() const {
   return close_after_ || !keep_alive_ || context_.draining;
 }
 
-void ServerConnection::Send(HttpResponse response, bool head_only) {
+void ServerConnection::Send(const HttpResponse& response, bool head_only) {
   if (response.close) close_after_ = true;
   close_after_ = MustClose();
   queued_ += HeadText(response, HttpFraming::kLength, close_after_, DateNow());
@@ -335,7 +335,7 @@ void ServerConnection::Send(HttpResponse response, bool head_only) {
   WriteSome();
 }
 
-void ServerConnection::BeginStream(HttpResponse head) {
+void ServerConnection::BeginStream(const HttpResponse& head) {
   if (streaming_ || last_) return;
   framing_ = http_1_0_ ? HttpFraming::kClose : HttpFraming::kChunked;
   if (framing_ == HttpFraming::kClose) close_after_ = true;
@@ -344,7 +344,7 @@ void ServerConnection::BeginStream(HttpResponse head) {
   streaming_ = true;
 }
 
-void ServerConnection::Write(std::string bytes) {
+void ServerConnection::Write(const std::string& bytes) {
   if (!streaming_) return;
   queued_ += framing_ == HttpFraming::kChunked ? ChunkText(bytes) : bytes;
   WriteSome();

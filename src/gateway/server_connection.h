@@ -79,9 +79,9 @@ class ServerConnection final : public std::enable_shared_from_this<ServerConnect
   void RefuseBroken(boost::system::error_code error);
 
   // Writing.
-  void Send(HttpResponse response, bool head_only);
-  void BeginStream(HttpResponse head);
-  void Write(std::string bytes);
+  void Send(const HttpResponse& response, bool head_only);
+  void BeginStream(const HttpResponse& head);
+  void Write(const std::string& bytes);
   void EndStream();
   void WriteSome();
   void OnWrote(boost::system::error_code error, size_t bytes);
