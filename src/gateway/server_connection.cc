@@ -46,14 +46,14 @@ class ServerConnection::Exchange final : public HttpExchange {
   void Post(std::function<void()> task) override { asio::post(loop_, std::move(task)); }
   void Respond(HttpResponse response) override {
     if (connection_ != nullptr && !connection_->streaming_ && !connection_->last_) {
-      connection_->Send(std::move(response), request_.method == "HEAD");
+      connection_->Send(response, request_.method == "HEAD");
     }
   }
   void BeginStream(HttpResponse head) override {
-    if (connection_ != nullptr) connection_->BeginStream(std::move(head));
+    if (connection_ != nullptr) connection_->BeginStream(head);
   }
   void Write(std::string bytes) override {
-    if (connection_ != nullptr) connection_->Write(std::move(bytes));
+    if (connection_ != nullptr) connection_->Write(bytes);
   }
   void EndStream() override {
     if (connection_ != nullptr) connection_->EndStream();
@@ -303,7 +303,7 @@ void ServerConnection::RefuseRequest(int http_status, std::string_view why) {
   quiet_at_ = TimePoint::max();
   HttpResponse response = context_.options.refusal(http_status, why);
   response.close = true;
-  Send(std::move(response), false);
+  Send(response, false);
 }
 
 void ServerConnection::RefuseBroken(error_code error) {
