@@ -3,6 +3,7 @@
 #include "app/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <variant>
 #include <vector>
 
 #include "app/config_schema.h"
@@ -20,11 +21,10 @@ struct Flags {
 void AddFlags(CLI::App& command, Flags& flags) {
   command.add_option("--config", flags.file, "YAML file with settings")
       ->type_name("FILE");
-  const Config defaults;
+  Config defaults;
   for (size_t i = 0; i < ConfigSchema().size(); ++i) {
     const ConfigField& field = ConfigSchema()[i];
-    const bool is_bool = ConfigFieldYaml(field, defaults) == "true" ||
-                         ConfigFieldYaml(field, defaults) == "false";
+    const bool is_bool = std::holds_alternative<bool*>(field.value(defaults));
     const std::string kind(is_bool                 ? "true|false"
                            : field.choices.empty() ? field.unit
                                                    : field.choices);

@@ -30,6 +30,11 @@ int Complain(const Status& status, int exit_code) {
   return exit_code;
 }
 
+Status RequireModelPath(const Config& config) {
+  if (!config.model.path.empty()) return OkStatus();
+  return InvalidArgument("model.path", "is required: the GGUF file");
+}
+
 // Every connection is a descriptor, and gRPC stops accepting for good once there is none
 // left. The usual soft limit of 1,024 is for programs that call select; this one does
 // not.
@@ -52,9 +57,8 @@ int Serve(const CommandLine& line, const LoadedConfig& loaded) {
   for (const std::string& warning : loaded.warnings) {
     LogWarn("config", {{"warning", std::string_view(warning)}});
   }
-  if (loaded.config.model.path.empty()) {
-    return Complain(InvalidArgument("model.path", "is required: the GGUF file to serve"),
-                    kWrongUsage);
+  if (const Status path = RequireModelPath(loaded.config); !path.ok()) {
+    return Complain(path, kWrongUsage);
   }
   RaiseDescriptorLimit();
   ServerApp app(loaded.config);
@@ -80,8 +84,8 @@ int Gateway(const CommandLine& line, const LoadedConfig& loaded) {
 }
 
 int Tokenize(const CommandLine& line, const LoadedConfig& loaded) {
-  if (loaded.config.model.path.empty()) {
-    return Complain(InvalidArgument("model.path", "is required"), kWrongUsage);
+  if (const Status path = RequireModelPath(loaded.config); !path.ok()) {
+    return Complain(path, kWrongUsage);
   }
   const auto file = GgufFile::Open(loaded.config.model.path);
   if (!file.ok()) return Complain(file.status(), kFailed);
