@@ -62,13 +62,13 @@ static inline float BlockMax(const float* x) {
   return BitsFloat(LargestMagnitude(Load(x), Load(x + 16)));
 }
 
-// Below it a block's max|x|^2 is coarse.
-static inline float CoarseLimit(const float* x, int64_t blocks, float coarse) {
+// Below it a block's max|x|^2 is coarse. Block b's max|x| is at max_abs[b * kTileRows].
+static inline float CoarseLimit(const float* max_abs, int64_t blocks, float coarse) {
   if (!(coarse > 0.0f)) return 0.0f;
   float sum = 0.0f;
   for (int64_t b = 0; b < blocks; ++b) {
-    const float max_abs = BlockMax(x + b * kBlockValues);
-    sum = sum + max_abs * max_abs;
+    const float max = max_abs[b * kTileRows];
+    sum = sum + max * max;
   }
   return coarse * (sum / static_cast<float>(blocks));
 }
@@ -78,10 +78,15 @@ static void QuantiseRow(const float* x, int64_t n, float coarse, int64_t row,
   const int64_t blocks = n / kBlockValues;
   const QuantRows tile = TileOf(out, n, row / kTileRows);
   const int64_t r = row % kTileRows;
-  const float limit = CoarseLimit(x, blocks, coarse);
+  // Each block's largest value waits where its scale will stand.
+  float* scales = tile.scales + r;
+  for (int64_t b = 0; b < blocks; ++b) {
+    scales[b * kTileRows] = BlockMax(x + b * kBlockValues);
+  }
+  const float limit = CoarseLimit(scales, blocks, coarse);
   for (int64_t b = 0; b < blocks; ++b) {
     BlockCodes block;
-    block.max_abs = BlockMax(x + b * kBlockValues);
+    block.max_abs = scales[b * kTileRows];
     block.coarse = block.max_abs * block.max_abs < limit;
     QuantiseBlock(x + b * kBlockValues, block);
     const int8_t* codes = block.codes;
