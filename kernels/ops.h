@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "kernels/block_format.h"
+#include "kernels/kv_page_format.h"
 
 namespace renga {
 
@@ -76,7 +77,12 @@ struct AttendArgs {
   const uint8_t* pool = nullptr;   // K of this (layer, KV head) in page 0.
   int64_t page_stride = 0;         // Bytes from page to page.
   const int32_t* pages = nullptr;  // Page i holds positions [64 i, 64 i + 64).
-  int64_t first_group = 0;         // Of 256 positions.
+  // int8 alone: the f16 form of each row's own chunk, K then V as in an f16 page. Chunk
+  // `first_own_chunk` + i is at own[i]; first_own_chunk is that of row 0. Every earlier
+  // chunk of a row is read from its page.
+  const uint8_t* const* own = nullptr;
+  int64_t first_own_chunk = 0;
+  int64_t first_group = 0;  // Of 256 positions.
   int64_t groups = 0;
   // Rows that these groups do not cover whole write one partial per group to
   // partials + partial_rows[row] * partial_row_stride + head * partial_head_stride
@@ -104,6 +110,13 @@ struct KvAppendArgs {
   uint8_t* page = nullptr;   // K of this (layer, KV head) in its page, V behind it.
   int32_t head_dim = 0;
   int32_t slot = 0;  // Position inside the page.
+};
+
+// One whole chunk of one KV head, from its f16 form to its int8 form.
+struct KvCloseArgs {
+  const uint8_t* open = nullptr;  // f16: K [4][hd][16], then V [64][hd].
+  uint8_t* page = nullptr;        // int8: Int8PageOf(hd).bytes.
+  int32_t head_dim = 0;           // A multiple of 16.
 };
 
 constexpr int64_t kMaxBlock = 64;               // Logits that share one maximum.
@@ -153,9 +166,26 @@ struct CpuOps {
   void (*kv_append_f16)(const KvAppendArgs& args);
   void (*kv_append_f32)(const KvAppendArgs& args);
 
+  // Codes of a chunk. Keys, per channel: min = f16(smallest), step = f16((largest -
+  // float(min)) / 255), code = round_to_even((k - min) * (1 / step)) clamped to [0, 255];
+  // step 0: codes 0. Values, per token: scale = f16(max|v| / 127), code =
+  // round_to_even(v * (1 / scale)) clamped to [-127, 127]; scale 0: codes 0. A NaN or an
+  // infinity among them: min or scale = NaN, codes 0. No -0.0 is written for a 0.
+  void (*kv_close_int8)(const KvCloseArgs& args) = nullptr;
+
   // out = softmax(q . K) . V on the merge tree of src/README.md.
   void (*attend_f16)(const AttendArgs& args);
   void (*attend_f32)(const AttendArgs& args);
+  // The same over int8 pages; a row's own chunk is f16 (AttendArgs::own). Per query and
+  // closed chunk, all in this order:
+  //   w[c] = q[c] * step[c]; s = max|w| / 32512, codes round_to_even(w * (32512 /
+  //   max|w|)) (the planes of quantise_row; max|w| < 1e-30: s = 0, codes 0; not finite: s
+  //   = NaN) base = sum of q[c] * min[c] (fma into 16 partial sums, folded as in
+  //   rms_norm) score[t] = fma(float(exact dot of the codes), s, base) m, p[t] =
+  //   exp2(score[t] - m) and l as for f16 u[t] = p[t] * scale[t]; z = max u / 32767,
+  //   codes round_to_even(u * (32767 / max u)) (max u < 1e-30: z = 0, codes 0; not
+  //   finite: z = NaN) o[c] = float(exact dot of the codes) * z
+  void (*attend_int8)(const AttendArgs& args) = nullptr;
 
   // Folds `count` partials [count][2 + hd] left to right and writes o / l to out [hd].
   void (*merge_partials)(const float* partials, int64_t count, int64_t head_dim,

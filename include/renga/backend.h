@@ -78,6 +78,13 @@ struct PageLayout {
 // [64][head_dim].
 inline constexpr PageLayout kPageLayoutF32{.id = 1, .version = 1};
 inline constexpr PageLayout kPageLayoutF16{.id = 2, .version = 1};
+// Per layer and KV head: kernels/kv_page_format.h.
+inline constexpr PageLayout kPageLayoutInt8{.id = 3, .version = 1};
+
+// Whether a sequence's current chunk has a form of its own (an open page, f16, in the
+// layout of kPageLayoutF16): a query reads its own chunk there, every earlier one from
+// its page. The page of a chunk is written once, when its 64th position is computed.
+inline constexpr bool HasOpenPages(KvDtype dtype) { return dtype == KvDtype::kInt8; }
 
 struct KvGeometry {
   int32_t layers = 0;
@@ -123,6 +130,9 @@ struct SequenceRows {
   int32_t rows = 0;
   int32_t first_position = 0;     // Of first_row; later rows follow one by one.
   std::span<const PageId> pages;  // Page i holds positions [64 i, 64 i + 64).
+  // With open pages: holds the positions of the chunk of first_position that were
+  // computed before, and afterwards those of the last row's chunk (unless it is whole).
+  PageId open_page = -1;
 };
 
 struct StepBatch {
@@ -207,16 +217,19 @@ class Backend {
   // Copies (and repacks) matrices stacked by rows into one; all have the same cols.
   virtual StatusOr<MatrixId> LoadMatrix(std::span<const TensorView> stacked) = 0;
   virtual StatusOr<VectorId> LoadVector(std::span<const float> values) = 0;
-  // Reserves the pool (address space; memory is touched when a page is used).
+  // Reserves the pool (address space; memory is touched when a page is used), and
+  // BackendLimits::max_sequences open pages if the dtype has them.
   virtual Status CreateKvPool(const KvGeometry& geometry, int64_t pages) = 0;
   virtual int64_t page_bytes() const = 0;
+  virtual int64_t open_page_bytes() const { return 0; }  // 0: there are none.
   virtual PageLayout page_layout() const = 0;
 
   // ---- Pages. Both are ordered with the steps.
   // Bytes of pages that left or enter the process (session store, tests).
   virtual Status ReadPage(PageId page, std::span<std::byte> bytes) = 0;
   virtual Status WritePage(PageId page, std::span<const std::byte> bytes) = 0;
-  // Copies the first `tokens` positions of a page, for copy-on-write of a shared head.
+  // Copies the first `tokens` positions of a page, for copy-on-write of a shared head;
+  // with open pages, of an open page (a closed one has no heads).
   virtual Status CopyPageHead(PageId from, PageId to, int32_t tokens) = 0;
 
   // ---- One step: BeginStep, Embed, per layer the four, Head, Sample.
