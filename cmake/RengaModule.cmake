@@ -4,7 +4,7 @@
 # its own folder, so "#include "model/weights.h"" compiles only in targets that list
 # `model`. DEPS are for .cc files, PUBLIC_DEPS for what the module's headers show.
 # PUBLIC_LIBS are external libraries that its headers show.
-set(renga_optimised kernels backend model formats text)
+set(renga_optimised kernels backend model formats text quantize)
 function(renga_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;PUBLIC_DEPS;DEPS;LIBS;PUBLIC_LIBS")
   if(arg_UNPARSED_ARGUMENTS)

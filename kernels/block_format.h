@@ -3,11 +3,20 @@
 //
 // File blocks (32 values along a row, little endian):
 //
+//   Q4_0, 18 bytes   | f16 d | 16 bytes of nibbles |
+//                      value = d * (q - 8),  q in [0, 15]
 //   Q4_1, 20 bytes   | f16 d | f16 m | 16 bytes of nibbles |
 //                      byte i: low nibble = element i, high nibble = element i + 16
 //                      value = d * q + m,  q in [0, 15]
 //   Q8_0, 34 bytes   | f16 d | 32 x int8 |
 //                      value = d * q
+//   Q4_K, 144 bytes  | f16 d | f16 dmin | 12 bytes | 4 x 32 bytes of nibbles |
+//                      256 values: 8 blocks of 32, each with a scale and a min of 6 bits
+//                      block 2 i: low nibbles of the i-th 32 bytes, block 2 i + 1: high
+//                      value = (d * scale) * q - (dmin * min),  q in [0, 15]
+//                      bytes p of the 12: block j < 4: scale = p[j] & 63, min = p[j + 4]
+//                      & 63; block j >= 4: scale = p[j + 4] & 15 | (p[j - 4] >> 6) << 4,
+//                      min = p[j + 4] >> 4 | (p[j] >> 6) << 4
 //
 // Packed panels (32 rows each; the rows after the last one are zero), one layout for all
 // instruction sets, streamed front to back:
@@ -16,6 +25,10 @@
 //         8 x 64 B nibbles | 32 x f16 d | 32 x f16 m
 //         vector j, byte 4 r + i (r 0..15, i 0..3): low nibble = q[row r][k = 4 j + i],
 //         high nibble = q[row 16 + r][k = 4 j + i]
+//   Q4_0  as Q4_1, with m = -8 d (exact, or refused: FitsPanel)
+//   Q4_K  per 256 k, 4736 bytes:
+//         32 x f16 d | 32 x f16 dmin | 8 blocks of 32 k, 576 bytes each:
+//         8 x 64 B nibbles, as Q4_1 | 32 x u8 scale | 32 x u8 min
 //   Q8_0  per block of 32 k, 1088 bytes:
 //         8 x 2 x 64 B codes | 32 x f16 d
 //         vector (j, half), byte 4 r + i: q[row 16 half + r][k = 4 j + i] XOR 0x80
@@ -32,7 +45,7 @@
 
 namespace renga {
 
-enum class WeightType : uint8_t { kF32, kF16, kQ8_0, kQ4_1 };
+enum class WeightType : uint8_t { kF32, kF16, kQ8_0, kQ4_1, kQ4_0, kQ4_K };
 
 constexpr int64_t kBlockValues = 32;  // Values of one block.
 constexpr int64_t kPanelRows = 32;    // Weight rows of one panel.
@@ -43,16 +56,48 @@ constexpr int64_t kTileBlockCodes = kCodePlanes * kBlockValues * kTileRows;
 constexpr float kLargestCode = 32512.0f;  // 127 * 256.
 constexpr float kLargestPlane = 127.0f;
 
+constexpr int64_t kSuperValues = 256;  // Values of one Q4_K block of the file.
+constexpr int64_t kSuperBlocks = kSuperValues / kBlockValues;
+
+constexpr int64_t kQ4_0BlockBytes = 18;
 constexpr int64_t kQ4_1BlockBytes = 20;
 constexpr int64_t kQ8_0BlockBytes = 34;
+constexpr int64_t kQ4_KSuperBytes = 144;
 constexpr int64_t kQ4_1PanelBlockBytes = 8 * 64 + 2 * 64;
 constexpr int64_t kQ8_0PanelBlockBytes = 16 * 64 + 64;
+constexpr int64_t kQ4_KPanelHeaderBytes = 2 * 64;
+constexpr int64_t kQ4_KPanelBlockBytes = 8 * 64 + 2 * 32;
+constexpr int64_t kQ4_KPanelSuperBytes =
+    kQ4_KPanelHeaderBytes + kSuperBlocks * kQ4_KPanelBlockBytes;
 
 static inline bool IsQuantised(WeightType type) {
-  return type == WeightType::kQ8_0 || type == WeightType::kQ4_1;
+  return type != WeightType::kF32 && type != WeightType::kF16;
 }
 
-// Bytes of one row in the file. REQUIRES: cols % 32 == 0 for the quantised types.
+// Values of one block of the file: rows are whole blocks.
+static inline int64_t FileBlockValues(WeightType type) {
+  if (type == WeightType::kQ4_K) return kSuperValues;
+  return IsQuantised(type) ? kBlockValues : 1;
+}
+
+// The type whose panels hold weights of this type, and whose product reads them.
+static inline WeightType PanelTypeOf(WeightType type) {
+  return type == WeightType::kQ4_0 ? WeightType::kQ4_1 : type;
+}
+
+// Scale and min of block `j` of a Q4_K super block, from its 12 bytes.
+static inline void Q4_KScale(const uint8_t* packed, int64_t j, uint8_t* scale,
+                             uint8_t* min) {
+  if (j < 4) {
+    *scale = packed[j] & 63;
+    *min = packed[j + 4] & 63;
+    return;
+  }
+  *scale = static_cast<uint8_t>((packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4);
+  *min = static_cast<uint8_t>((packed[j + 4] >> 4) | (packed[j] >> 6) << 4);
+}
+
+// Bytes of one row in the file. REQUIRES: cols % FileBlockValues(type) == 0.
 static inline int64_t FileRowBytes(WeightType type, int64_t cols) {
   switch (type) {
     case WeightType::kF32:
@@ -63,6 +108,10 @@ static inline int64_t FileRowBytes(WeightType type, int64_t cols) {
       return cols / kBlockValues * kQ8_0BlockBytes;
     case WeightType::kQ4_1:
       return cols / kBlockValues * kQ4_1BlockBytes;
+    case WeightType::kQ4_0:
+      return cols / kBlockValues * kQ4_0BlockBytes;
+    case WeightType::kQ4_K:
+      return cols / kSuperValues * kQ4_KSuperBytes;
   }
   return 0;
 }
@@ -76,10 +125,22 @@ static inline int64_t PanelBytes(WeightType type, int64_t cols) {
       return cols * kPanelRows * 2;
     case WeightType::kQ8_0:
       return cols / kBlockValues * kQ8_0PanelBlockBytes;
+    case WeightType::kQ4_0:
     case WeightType::kQ4_1:
       return cols / kBlockValues * kQ4_1PanelBlockBytes;
+    case WeightType::kQ4_K:
+      return cols / kSuperValues * kQ4_KPanelSuperBytes;
   }
   return 0;
+}
+
+// Where block `block` of 32 k begins in a Q4_K panel, and the halves of its super block.
+static inline int64_t Q4_KBlockOffset(int64_t block) {
+  return block / kSuperBlocks * kQ4_KPanelSuperBytes + kQ4_KPanelHeaderBytes +
+         block % kSuperBlocks * kQ4_KPanelBlockBytes;
+}
+static inline int64_t Q4_KSuperOffset(int64_t block) {
+  return block / kSuperBlocks * kQ4_KPanelSuperBytes;
 }
 
 static inline uint32_t FloatBits(float value) {

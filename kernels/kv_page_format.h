@@ -26,6 +26,10 @@
 
 namespace renga {
 
+// A query's codes against keys go up to kLargestCode of kernels/block_format.h, those of
+// its probabilities against values up to this.
+constexpr float kLargestWeightCode = 32767.0f;
+
 struct Int8PageFormat {
   int64_t key_high;
   int64_t key_low;

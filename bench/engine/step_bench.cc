@@ -1,18 +1,20 @@
 // One step of the engine's work on a real model: prefill of 512 tokens, and decode at
-// batch 1, 8 and 32 with 128 tokens of context. Everything a step computes is included:
-// embedding, layers, head, greedy sampling.
+// batch 1, 8, 32 and 64 with 128 tokens of context. Everything a step computes is
+// included: embedding, layers, head, greedy sampling.
 //
 //   step_bench MODEL.gguf [--isa auto] [--threads 0] [--repetitions 15] [--dtype f16]
+//              [--max-batch 64]
 //
 // Prints a table (median and the worst 1 % of the repetitions' time per step, tokens/s of
-// the median) and one JSON line. The memory-bandwidth reading beside it is what this
-// machine streams while it sums 256 MiB with as many threads: decode at batch 1 reads
-// every weight once, so weights * tokens/s cannot exceed it. Correctness first: a run
-// whose greedy tokens at batch 8 differ from those at batch 1 ends with an error.
-
-#include <sys/stat.h>
+// the median), another one that shows where the time of a step goes, and one JSON line.
+// The memory-bandwidth reading beside it is what this machine streams while it sums 256
+// MiB with as many threads, the better of a reading before and one after the steps:
+// decode at batch 1 reads every weight and the sequence's pages once, so those bytes *
+// tokens/s cannot exceed it. Correctness first: a run whose greedy tokens at batch 8
+// differ from those at batch 1 ends with an error.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -23,6 +25,7 @@
 #include "backend/cpu_backend.h"
 #include "base/status_macros.h"
 #include "base/system_clock.h"
+#include "bench/engine/timed_backend.h"
 #include "model/transformer.h"
 
 namespace renga {
@@ -30,7 +33,7 @@ namespace {
 
 constexpr int32_t kPrefillTokens = 512;
 constexpr int32_t kContextTokens = 128;
-constexpr int32_t kMaxBatch = 32;
+constexpr int32_t kMaxBatch = 64;
 constexpr int64_t kPagesEach = 3;  // 128 tokens and up to 64 decoded ones.
 constexpr int64_t kPages = kMaxBatch * kPagesEach;
 
@@ -39,6 +42,7 @@ struct Arguments {
   std::string isa = "auto";
   int32_t threads = 0;
   int32_t repetitions = 15;
+  int32_t max_batch = kMaxBatch;  // Larger batches are left out.
   std::string precision = "fast";
   KvDtype dtype = KvDtype::kF16;
 };
@@ -48,9 +52,17 @@ struct Timing {
   int32_t tokens = 0;  // Of one step.
   double median_ms = 0;
   double p99_ms = 0;
+  std::array<double, TimedBackend::kParts> parts_ms{};  // Means.
 
   double tokens_per_second() const { return tokens * 1000.0 / median_ms; }
 };
+
+StatusOr<KvDtype> ParseDtype(const std::string& name) {
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kF32, KvDtype::kInt8}) {
+    if (name == KvDtypeName(dtype)) return dtype;
+  }
+  return InvalidArgument("--dtype", "'" + name + "' is none of f16, f32, int8");
+}
 
 StatusOr<Arguments> Parse(int argc, char** argv) {
   Arguments arguments;
@@ -72,8 +84,10 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.threads = std::atoi(value.c_str());
     } else if (word == "--repetitions") {
       arguments.repetitions = std::max(1, std::atoi(value.c_str()));
-    } else if (word == "--dtype" && (value == "f16" || value == "f32")) {
-      arguments.dtype = value == "f16" ? KvDtype::kF16 : KvDtype::kF32;
+    } else if (word == "--max-batch") {
+      arguments.max_batch = std::max(1, std::atoi(value.c_str()));
+    } else if (word == "--dtype") {
+      RENGA_ASSIGN_OR_RETURN(arguments.dtype, ParseDtype(value));
     } else {
       return InvalidArgument(word, "is unknown");
     }
@@ -105,8 +119,11 @@ class Runner {
       for (int32_t i = 0; i < tokens; ++i) {
         tokens_.push_back(1 + (i * 131 + static_cast<int32_t>(s) * 17) % Vocab());
       }
-      rows_.assign(
-          1, {.first_row = 0, .rows = tokens, .first_position = 0, .pages = pages_[s]});
+      rows_.assign(1, {.first_row = 0,
+                       .rows = tokens,
+                       .first_position = 0,
+                       .pages = pages_[s],
+                       .open_page = static_cast<PageId>(s)});
       RENGA_RETURN_IF_ERROR(Step({tokens - 1}));
       last_[s] = results_[0].token;
     }
@@ -121,8 +138,11 @@ class Runner {
     std::vector<int32_t> logit_rows;
     for (size_t s = 0; s < pages_.size(); ++s) {
       const int32_t row = static_cast<int32_t>(s);
-      rows_.push_back(
-          {.first_row = row, .rows = 1, .first_position = length_, .pages = pages_[s]});
+      rows_.push_back({.first_row = row,
+                       .rows = 1,
+                       .first_position = length_,
+                       .pages = pages_[s],
+                       .open_page = row});
       logit_rows.push_back(row);
     }
     RENGA_RETURN_IF_ERROR(Step(logit_rows));
@@ -167,37 +187,45 @@ class Runner {
 
 template <class StepFunction>
 StatusOr<Timing> Measure(std::string name, int32_t tokens, int32_t repetitions,
-                         StepFunction step) {
+                         TimedBackend& backend, StepFunction step) {
   const SystemClock clock;
   std::vector<double> times;
   for (int32_t i = -2; i < repetitions; ++i) {  // Two warm it up.
+    if (i == 0) backend.Reset();
     const TimePoint start = clock.Now();
     RENGA_RETURN_IF_ERROR(step());
     if (i >= 0) times.push_back(Milliseconds(clock.Now() - start));
   }
   std::sort(times.begin(), times.end());
-  return Timing{.name = std::move(name),
+  Timing timing{.name = std::move(name),
                 .tokens = tokens,
                 .median_ms = times[times.size() / 2],
                 .p99_ms = times[std::min(times.size() - 1, times.size() * 99 / 100)]};
+  for (size_t part = 0; part < TimedBackend::kParts; ++part) {
+    const Duration all = backend.time(static_cast<TimedBackend::Part>(part));
+    timing.parts_ms[part] = Milliseconds(all) / repetitions;
+  }
+  return timing;
 }
 
-StatusOr<std::vector<Timing>> MeasureAll(Transformer& transformer, int32_t repetitions) {
+StatusOr<std::vector<Timing>> MeasureAll(Transformer& transformer, TimedBackend& backend,
+                                         int32_t repetitions, int32_t max_batch) {
   std::vector<Timing> timings;
   Runner prefill(transformer, 1);
   prefill.TakeAllPages();
   RENGA_ASSIGN_OR_RETURN(
       Timing timing, Measure("prefill 512", kPrefillTokens, std::max(3, repetitions / 3),
-                             [&] { return prefill.Prefill(kPrefillTokens); }));
+                             backend, [&] { return prefill.Prefill(kPrefillTokens); }));
   timings.push_back(timing);
   TokenId alone = -1;
-  for (const int32_t batch : {1, 8, kMaxBatch}) {
+  for (const int32_t batch : {1, 8, 32, kMaxBatch}) {
+    if (batch > max_batch) break;
     Runner decode(transformer, batch);
     RENGA_RETURN_IF_ERROR(decode.Prefill(kContextTokens));
     const int32_t steps = std::min(60, 2 * repetitions);
     RENGA_ASSIGN_OR_RETURN(Timing step,
                            Measure("decode batch " + std::to_string(batch), batch, steps,
-                                   [&] { return decode.Decode(); }));
+                                   backend, [&] { return decode.Decode(); }));
     timings.push_back(step);
     if (batch == 1) alone = decode.first_token();
     if (decode.first_token() != alone) {
@@ -233,12 +261,30 @@ double MeasureBandwidth(int32_t threads) {
   return static_cast<double>(words) * 8 / best_ms / 1e6;
 }
 
-void Print(const Arguments& arguments, const BackendInfo& info,
-           const std::vector<Timing>& timings) {
-  struct stat file {};
-  const bool known = stat(arguments.model.c_str(), &file) == 0;
-  const double file_gb = known ? static_cast<double>(file.st_size) / 1e9 : 0;
-  const double bandwidth = MeasureBandwidth(info.threads);
+// What one token of one sequence has to read: all weights (of a token table that is not
+// the head as well, one row, which is nothing) and the pages of its context.
+double BytesPerToken(const GgufFile& file, const Backend& backend) {
+  const bool own_head = file.FindTensor("output.weight") != nullptr;
+  double bytes = static_cast<double>(backend.page_bytes()) * kContextTokens / kPageTokens;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (own_head && tensor.name == "token_embd.weight") continue;
+    bytes += static_cast<double>(tensor.bytes);
+  }
+  return bytes;
+}
+
+void PrintParts(const std::vector<Timing>& timings) {
+  std::printf("%-26s", "ms of a step in");
+  for (const Timing& timing : timings) std::printf(" %16s", timing.name.c_str());
+  for (size_t part = 0; part < TimedBackend::kParts; ++part) {
+    std::printf("\n%-26s", TimedBackend::kNames[part]);
+    for (const Timing& timing : timings) std::printf(" %16.3f", timing.parts_ms[part]);
+  }
+  std::printf("\n");
+}
+
+void Print(const Arguments& arguments, const BackendInfo& info, double bytes_per_token,
+           double bandwidth, const std::vector<Timing>& timings) {
   std::printf("%s, %d threads, pages %s; memory reads at %.1f GB/s\n", info.name.c_str(),
               info.threads, std::string(KvDtypeName(arguments.dtype)).c_str(), bandwidth);
   std::printf("%-16s %10s %10s %12s\n", "step", "median ms", "p99 ms", "tokens/s");
@@ -253,11 +299,13 @@ void Print(const Arguments& arguments, const BackendInfo& info,
                   timing.tokens_per_second());
     json += entry;
   }
-  // The file's size stands for the weights: at batch 1 every step reads about all of it.
-  std::printf("decode batch 1 reads about %.1f GB/s of weights\n",
-              file_gb * timings[1].tokens_per_second());
-  std::printf("{\"backend\":\"%s\",\"threads\":%d,\"read_gb_per_s\":%.1f%s}\n",
-              info.name.c_str(), info.threads, bandwidth, json.c_str());
+  PrintParts(timings);
+  std::printf("decode batch 1 reads %.1f MB a token, %.1f GB/s\n", bytes_per_token / 1e6,
+              bytes_per_token / 1e9 * timings[1].tokens_per_second());
+  std::printf(
+      "{\"backend\":\"%s\",\"threads\":%d,\"read_gb_per_s\":%.1f,"
+      "\"bytes_per_token\":%.0f%s}\n",
+      info.name.c_str(), info.threads, bandwidth, bytes_per_token, json.c_str());
 }
 
 Status Run(int argc, char** argv) {
@@ -268,8 +316,9 @@ Status Run(int argc, char** argv) {
                          MakeCpuBackend({.isa = arguments.isa,
                                          .threads = arguments.threads,
                                          .precision = arguments.precision}));
+  TimedBackend timed(*backend);
   RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
-                         Transformer::Load(*file, *backend,
+                         Transformer::Load(*file, timed,
                                            {.max_rows = kPrefillTokens,
                                             .max_logit_rows = kMaxBatch,
                                             .max_sequences = kMaxBatch,
@@ -281,9 +330,12 @@ Status Run(int argc, char** argv) {
                                                .dtype = arguments.dtype},
                                               kPages));
   file->ReleasePages();
-  RENGA_ASSIGN_OR_RETURN(const std::vector<Timing> timings,
-                         MeasureAll(*transformer, arguments.repetitions));
-  Print(arguments, backend->info(), timings);
+  const double before = MeasureBandwidth(backend->info().threads);
+  RENGA_ASSIGN_OR_RETURN(
+      const std::vector<Timing> timings,
+      MeasureAll(*transformer, timed, arguments.repetitions, arguments.max_batch));
+  const double bandwidth = std::max(before, MeasureBandwidth(backend->info().threads));
+  Print(arguments, backend->info(), BytesPerToken(*file, *backend), bandwidth, timings);
   return OkStatus();
 }
 

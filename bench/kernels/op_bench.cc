@@ -1,22 +1,28 @@
 // Every op alone, on the shapes of SmolLM2-135M, for each instruction set of the machine.
 //
 //   op_bench [--benchmark_filter=matmul/avx512] [--benchmark_repetitions=9]
+//   op_bench --roofs[=kernels/README.md]   a table of the hot ops with their shares of
+//                                          what the machine could do, printed or written
 //
 // Products report GMAC/s and the GB/s of weights read; they run over the thread pool with
 // 1 and with 2 threads (last argument), and walk through several copies of the weights
 // (at least 64 MB) where a copy would fit a cache, so that one row is bound by memory as
 // in a decode step. Attention reports GB/s of keys and values, from memory (cached:0) or
-// cache; on a busy machine read the CPU column of the one-thread lines.
+// cache; on a busy machine read the CPU column of the one-thread lines. attention_int8
+// runs f16 and int8 pages in turns and reports how many times faster int8 was.
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "backend/thread_pool.h"
 #include "base/aligned_buffer.h"
+#include "bench/kernels/roof_table.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/logprobs.h"
 #include "kernels/sampling.h"
@@ -64,9 +70,13 @@ class Codes {
         floats_(codes_.size() / 64 * 2),
         sums_(codes_.size() / 64),
         fine_(codes_.size() / 512) {
-    const std::vector<float> x = RandomFloats(cols);
-    for (int64_t row = 0; row < rows; ++row)
-      ops.quantise_row(x.data(), cols, coarse ? 1e9f : 0.0f, row, rows_());
+    const std::vector<float> x = RandomFloats(rows * cols);
+    ops.quantise_rows({.x = x.data(),
+                       .x_stride = cols,
+                       .rows = rows,
+                       .cols = cols,
+                       .coarse = coarse ? 1e9f : 0.0f,
+                       .out = rows_()});
   }
   QuantRows rows_() {
     return {codes_.data(), floats_.data(), floats_.data() + sums_.size(), sums_.data(),
@@ -163,14 +173,149 @@ void Attention(benchmark::State& state, const CpuOps* ops) {
       benchmark::Counter::kIsRate);
 }
 
+// One closed chunk of one KV head, in both forms.
+struct ClosedChunk {
+  static constexpr int64_t kHeadDim = 64;
+  std::vector<uint8_t> open = std::vector<uint8_t>(128 * kHeadDim * 2);
+  std::vector<uint8_t> closed = std::vector<uint8_t>(Int8PageOf(kHeadDim).bytes);
+
+  explicit ClosedChunk(const CpuOps& ops) {
+    const std::vector<float> x = RandomFloats(128 * kHeadDim);
+    for (int32_t t = 0; t < 64; ++t) {
+      ops.kv_append_f16({.k = x.data() + t * kHeadDim,
+                         .v = x.data() + (64 + t) * kHeadDim,
+                         .page = open.data(),
+                         .head_dim = kHeadDim,
+                         .slot = t});
+    }
+    Close(ops);
+  }
+  void Close(const CpuOps& ops) {
+    ops.kv_close_int8({.open = open.data(), .page = closed.data(), .head_dim = kHeadDim});
+  }
+};
+
+// A KV pool of `sequences` sequences of `length` positions, 30 KV heads side by side in a
+// page, as the layers of a model. Every head of every page is `head`.
+struct KvMemory {
+  static constexpr int64_t kKvHeads = 30;
+
+  int64_t head_bytes;
+  int64_t pages;  // Of one sequence.
+  AlignedBuffer buffer;
+
+  KvMemory(std::span<const uint8_t> head, int64_t length, int64_t sequences)
+      : head_bytes(static_cast<int64_t>(head.size())), pages(length / 64) {
+    const size_t count = static_cast<size_t>(sequences * pages * kKvHeads);
+    buffer = AlignedBuffer::Allocate(count * head.size());
+    for (size_t i = 0; i < count; ++i) {
+      std::copy(head.begin(), head.end(), buffer.As<uint8_t>().data() + i * head.size());
+    }
+  }
+  const uint8_t* Base(int64_t sequence, int64_t kv_head) const {
+    return buffer.As<uint8_t>().data() +
+           (sequence * pages * kKvHeads + kv_head) * head_bytes;
+  }
+};
+
+// The attention of one layer after another of a decode step: 3 query heads for each KV
+// head, one row of each sequence.
+class DecodeStep {
+ public:
+  DecodeStep(const ClosedChunk& chunk, int64_t length, int64_t sequences)
+      : length_(length), sequences_(sequences), own_(chunk.open.data()) {
+    for (int32_t i = 0; i < length / 64; ++i) ids_.push_back(i);
+    for (float& value : q_) value *= 0.18f;  // log2(e) / sqrt(64)
+    out_.resize(static_cast<size_t>(sequences * KvMemory::kKvHeads * kWidth));
+  }
+
+  // Returns the seconds.
+  double Run(ThreadPool& pool, const KvMemory& memory,
+             void (*attend)(const AttendArgs&)) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    pool.Run(sequences_ * KvMemory::kKvHeads, [&](int64_t i, int) {
+      attend({.q = q_.data(),
+              .q_stride = kWidth,
+              .out = out_.data() + i * kWidth,
+              .out_stride = kWidth,
+              .rows = 1,
+              .heads = kHeads,
+              .head_dim = ClosedChunk::kHeadDim,
+              .first_position = length_ - 1,
+              .pool = memory.Base(i / KvMemory::kKvHeads, i % KvMemory::kKvHeads),
+              .page_stride = KvMemory::kKvHeads * memory.head_bytes,
+              .pages = ids_.data(),
+              .own = &own_,
+              .first_own_chunk = length_ / 64 - 1,
+              .first_group = 0,
+              .groups = (length_ + 255) / 256});
+    });
+    benchmark::ClobberMemory();
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+ private:
+  static constexpr int64_t kHeads = 3, kWidth = kHeads * ClosedChunk::kHeadDim;
+  int64_t length_;
+  int64_t sequences_;
+  const uint8_t* own_;
+  std::vector<int32_t> ids_;
+  std::vector<float> q_ = RandomFloats(kWidth);
+  std::vector<float> out_;
+};
+
+// Over int8 and over f16 pages in turns; the time is that of int8.
+void AttentionInt8(benchmark::State& state, const CpuOps* ops) {
+  const int64_t length = state.range(0);
+  const int64_t sequences = state.range(1);
+  ThreadPool pool(static_cast<int>(state.range(2)));
+  const ClosedChunk chunk(*ops);
+  const KvMemory halves(chunk.open, length, sequences);
+  const KvMemory bytes(chunk.closed, length, sequences);
+  DecodeStep step(chunk, length, sequences);
+  double f16_seconds = 0.0;
+  double int8_seconds = 0.0;
+  for (auto _ : state) {
+    f16_seconds += step.Run(pool, halves, ops->attend_f16);
+    const double seconds = step.Run(pool, bytes, ops->attend_int8);
+    int8_seconds += seconds;
+    state.SetIterationTime(seconds);
+  }
+  const auto rate = [&](const KvMemory& memory, double seconds) {
+    return static_cast<double>(state.iterations()) *
+           static_cast<double>(memory.buffer.size()) / seconds / 1e9;
+  };
+  state.counters["f16_GB/s"] = rate(halves, f16_seconds);
+  state.counters["int8_GB/s"] = rate(bytes, int8_seconds);
+  state.counters["speedup"] = f16_seconds / int8_seconds;
+}
+
+void KvClose(benchmark::State& state, const CpuOps* ops) {
+  ClosedChunk chunk(*ops);
+  for (auto _ : state) {
+    chunk.Close(*ops);
+    benchmark::ClobberMemory();
+  }
+}
+
 void RowOps(benchmark::State& state, const CpuOps* ops) {
   constexpr int64_t kCols = 576;
-  const std::vector<float> x = RandomFloats(kCols);
-  std::vector<float> out(kCols);
-  Codes codes(*ops, 1, kCols, false);
+  const int64_t rows = state.range(0);
+  const std::vector<float> x = RandomFloats(rows * kCols);
+  std::vector<float> out(x.size());
+  Codes codes(*ops, rows, kCols, false);
   for (auto _ : state) {
-    ops->rms_norm(x.data(), x.data(), kCols, 1e-5f, out.data());
-    ops->quantise_row(out.data(), kCols, 2.56f, 0, codes.rows_());
+    for (int64_t row = 0; row < rows; ++row) {
+      ops->rms_norm(x.data() + row * kCols, x.data(), kCols, 1e-5f,
+                    out.data() + row * kCols);
+    }
+    ops->quantise_rows({.x = out.data(),
+                        .x_stride = kCols,
+                        .rows = rows,
+                        .cols = kCols,
+                        .coarse = 2.56f,
+                        .out = codes.rows_()});
     benchmark::ClobberMemory();
   }
 }
@@ -275,8 +420,19 @@ void Register() {
         ->Args({4096, 1, 0})
         ->Args({256, 256, 1})
         ->Args({1024, 64, 0});
+    benchmark::RegisterBenchmark(
+        ("attention_int8/" + isa).c_str(),
+        [ops](benchmark::State& state) { AttentionInt8(state, ops); })
+        ->UseManualTime()
+        ->ArgNames({"length", "sequences", "threads"})
+        ->ArgsProduct({{4096, 8192}, {1, 8}, {1, 2}});
+    benchmark::RegisterBenchmark(("kv_close_int8/" + isa).c_str(),
+                                 [ops](benchmark::State& state) { KvClose(state, ops); });
     benchmark::RegisterBenchmark(("norm_quantise/" + isa).c_str(),
-                                 [ops](benchmark::State& state) { RowOps(state, ops); });
+                                 [ops](benchmark::State& state) { RowOps(state, ops); })
+        ->ArgNames({"rows"})
+        ->Arg(1)
+        ->Arg(8);
     benchmark::RegisterBenchmark(("rope/" + isa).c_str(),
                                  [ops](benchmark::State& state) { Rope(state, ops); });
     RegisterSampling(isa, ops);
@@ -286,10 +442,42 @@ void Register() {
 }  // namespace
 }  // namespace renga
 
+namespace {
+
+// The ops that a step spends its time in, on the best op table.
+std::string HotOps() {
+  const std::string isa = renga::BestCpuOps()->name;
+  return "(matmul/" + isa + "/(1536x576|576x1536|49152x576_q8_0)/.*threads:2.*)|" +
+         "(attention/" + isa + "/.*)|(attention_int8/" + isa + "/.*sequences:8.*)";
+}
+
+// `path`: empty to print.
+int RunRoofs(const std::string& path) {
+  renga::RoofTable table(renga::kWorkingSet);
+  benchmark::RunSpecifiedBenchmarks(&table);
+  if (path.empty()) {
+    std::fputs(table.Markdown().c_str(), stdout);
+  } else if (!renga::WriteBetweenMarks(path, table.Markdown())) {
+    std::fprintf(stderr, "%s: cannot be changed, or has no marks for roofs\n",
+                 path.c_str());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   renga::Register();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool roofs = first == "--roofs" || first.rfind("--roofs=", 0) == 0;
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string filter = "--benchmark_filter=" + HotOps();
+  if (roofs) arguments[1] = filter.data();  // A filter that comes later wins.
+  int count = argc;
+  benchmark::Initialize(&count, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
+  if (roofs) return RunRoofs(first.size() > 8 ? first.substr(8) : "");
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

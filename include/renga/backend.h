@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "renga/request.h"
@@ -27,16 +28,17 @@ namespace renga {
 
 // ---- Weights -----------------------------------------------------------------------
 
-enum class TensorType : uint8_t { kF32, kF16, kQ8_0, kQ4_1 };
+enum class TensorType : uint8_t { kF32, kF16, kQ8_0, kQ4_1, kQ4_0, kQ4_K };
 std::string_view TensorTypeName(TensorType type);
 
 // A matrix as the model file has it: `rows` rows of `cols` values, row by row. Quantised
-// types hold blocks of 32 values along a row (kernels/block_format.h).
+// types hold blocks of 32 or 256 values along a row (kernels/block_format.h).
 struct TensorView {
   TensorType type = TensorType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
   const std::byte* data = nullptr;  // Readable until LoadMatrix returns.
+  std::string_view name{};          // For errors; readable as long.
 };
 
 // Indices into a backend's own tables; 0 is never one.

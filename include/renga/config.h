@@ -22,7 +22,7 @@ struct ModelSettings {
 
 struct DeviceSettings {
   std::string isa =
-      "auto";  // auto | portable | avx2 | avx512; refused if the CPU lacks it.
+      "auto";  // auto | portable | avx2 | avx512 | amx; refused if the CPU lacks it.
   // fast | high: bits of the activations that quantised weights are multiplied with.
   std::string precision = "fast";
   int32_t threads = 0;  // Compute workers, the engine thread included; 0: all cores.
@@ -30,7 +30,7 @@ struct DeviceSettings {
 
 struct KvSettings {
   int64_t pool_bytes = int64_t{1} << 30;  // Reserved once, touched when used.
-  std::string dtype = "f16";              // f16 | f32.
+  std::string dtype = "f16";              // f16 | f32 | int8.
   bool prefix_cache = true;               // Reuse keys and values of equal beginnings.
 };
 
@@ -71,10 +71,12 @@ struct GatewaySettings {
   int32_t idle_timeout_ms = 75000;  // A connection without a request is closed.
   int32_t read_timeout_ms = 15000;  // Headers and body must have come.
   int32_t keep_alive_ms = 10000;    // A silent event stream gets a comment so often.
+  int32_t target_ping_ms = 10000;   // A silent server apart is pinged, and then given up.
+  std::string access_log = "debug";  // off | debug | info: level of a line per request.
 };
 
 struct AdminSettings {
-  std::string address = "127.0.0.1:9464";       // /metrics /livez /readyz
+  std::string address = "127.0.0.1:9464";       // /metrics /livez /readyz /debug/requests
   std::string grpc_address = "127.0.0.1:9465";  // renga.v1.Admin
 };
 
@@ -94,6 +96,15 @@ struct DrainSettings {
   int32_t timeout_ms = 30000;  // After SIGTERM running streams get this long.
 };
 
+struct DebugSettings {
+  int32_t recorded_requests = 256;  // Timelines that are kept; 0: none.
+  int32_t slow_ms = 1000;           // Slower ones are kept longer.
+};
+
+struct MetricsSettings {
+  bool otel_aliases = false;  // Latencies once more, under OpenTelemetry's names.
+};
+
 struct LogSettings {
   std::string level = "info";   // trace | debug | info | warn | error.
   std::string format = "text";  // text | json.
@@ -111,6 +122,8 @@ struct Config {
   MemorySettings memory;
   HealthSettings health;
   DrainSettings drain;
+  DebugSettings debug;
+  MetricsSettings metrics;
   LogSettings log;
 };
 

@@ -251,6 +251,18 @@ static void CopyPartial(Partials& to, const Partials& from, int n, int64_t hd) {
   for (int64_t i = 0; i < hd; i += 16) Store(to.o[n] + i, Load(from.o[n] + i));
 }
 
+// Chunk `chunk` for the queries of the tile that see any of it. Int8Page has its own.
+template <class Element>
+static void ReadChunk(const AttendArgs& args, QueryTile& tile, int64_t chunk,
+                      Partials& out) {
+  const uint8_t* page = args.pool + args.pages[chunk] * args.page_stride;
+  const bool more = tile.position[tile.count - 1] >= (chunk + 1) * kChunkPositions;
+  tile.next_k = kScoreVecs > 1 && tile.cold && more
+                    ? args.pool + args.pages[chunk + 1] * args.page_stride
+                    : nullptr;
+  Chunk<Element>(tile, reinterpret_cast<const Element*>(page), args.head_dim, out);
+}
+
 // One group of 4 chunks; false for `live` where the query sees nothing of it.
 template <class Element>
 static void Group(const AttendArgs& args, QueryTile& tile, int64_t group, Partials& state,
@@ -271,14 +283,7 @@ static void Group(const AttendArgs& args, QueryTile& tile, int64_t group, Partia
       any = any || use[n];
     }
     if (!any) return;
-    const int64_t chunk = group * kGroupChunks + c;
-    const uint8_t* page = args.pool + args.pages[chunk] * args.page_stride;
-    const bool more = tile.position[tile.count - 1] >= first + kChunkPositions;
-    tile.next_k = kScoreVecs > 1 && tile.cold && more
-                      ? args.pool + args.pages[chunk + 1] * args.page_stride
-                      : nullptr;
-    const Element* data = reinterpret_cast<const Element*>(page);
-    Chunk<Element>(tile, data, args.head_dim, c == 0 ? state : next);
+    ReadChunk<Element>(args, tile, group * kGroupChunks + c, c == 0 ? state : next);
     if (c > 0) FoldPartials(state, next, use, tile.count, args.head_dim);
   }
 }

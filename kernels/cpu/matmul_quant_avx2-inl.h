@@ -1,13 +1,13 @@
-// Products with Q4_1 and Q8_0 weights on AVX2: up to 4 rows of 16-bit codes times 16
-// weight rows at a time, by VPMADDUBSW on each plane of the codes. Included after
+// Products with Q4_1, Q4_K and Q8_0 weights on AVX2: up to 4 rows of 16-bit codes times
+// 16 weight rows at a time, by VPMADDUBSW on each plane of the codes. Included after
 // vec_avx2-inl.h and matmul_float-inl.h.
 //
 // No loop over j or halves is unrolled: GCC then hoists the loads and spills the sums (60
 // instead of 78 GMAC/s).
 //
-// Nothing saturates. Q4_1: a sum of two products is at most 15 * 127 * 2 = 3810, and 8 of
-// them fit 16 bits. Q8_0: |w| (unsigned, up to 128) times x with the sign of w, at most
-// 128 * 127 * 2 = 32512; widened to 32 bits at once.
+// Nothing saturates. Q4_1 and Q4_K: a sum of two products is at most 15 * 127 * 2 = 3810,
+// and 8 of them fit 16 bits. Q8_0: |w| (unsigned, up to 128) times x with the sign of w,
+// at most 128 * 127 * 2 = 32512; widened to 32 bits at once.
 
 #pragma once
 
@@ -96,19 +96,61 @@ static inline void DotsQ8_0(const uint8_t* w, const int8_t* codes, int half,
 template <WeightType kType, int kRows>
 static inline void PlaneDots(const uint8_t* w, const int8_t* codes, int half,
                              Dots<kRows>& dots) {
-  if constexpr (kType == WeightType::kQ4_1) DotsQ4_1<kRows>(w, codes, half, dots);
-  if constexpr (kType == WeightType::kQ8_0) DotsQ8_0<kRows>(w, codes, half, dots);
+  if constexpr (kType == WeightType::kQ8_0) {
+    DotsQ8_0<kRows>(w, codes, half, dots);
+  } else {
+    DotsQ4_1<kRows>(w, codes, half, dots);
+  }
 }
 
 static inline Vec LoadHalves(const uint8_t* p) {
   return Load(reinterpret_cast<const uint16_t*>(p));
 }
 
+static inline Vec LoadCounts(const uint8_t* p) {
+  const auto eight = [](const uint8_t* bytes) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes))));
+  };
+  return {eight(p), eight(p + 8)};
+}
+
+// Of the 16 weight rows of a half in one block: value = step * code + least.
+struct Steps {
+  Vec step;
+  Vec least;  // Not of Q8_0.
+};
+
+template <WeightType kType>
+static inline Steps StepsOf(const uint8_t* panel, int64_t b, int half) {
+  if constexpr (kType == WeightType::kQ8_0) {
+    const uint8_t* w = panel + b * kQ8_0PanelBlockBytes;
+    return {LoadHalves(w + 1024 + half * 32), Zero()};
+  } else if constexpr (kType == WeightType::kQ4_1) {
+    const uint8_t* w = panel + b * kQ4_1PanelBlockBytes;
+    return {LoadHalves(w + 512 + half * 32), LoadHalves(w + 576 + half * 32)};
+  } else {
+    const uint8_t* super = panel + Q4_KSuperOffset(b) + half * 32;
+    const uint8_t* w = panel + Q4_KBlockOffset(b) + half * 16;
+    // (-dmin) * min has the bits of -(dmin * min).
+    const Vec minus_dmin = Mul(LoadHalves(super + 64), Set(-1.0f));
+    return {Mul(LoadHalves(super), LoadCounts(w + 512)),
+            Mul(minus_dmin, LoadCounts(w + 544))};
+  }
+}
+
+template <WeightType kType>
+static inline const uint8_t* WeightsAt(const uint8_t* panel, int64_t b) {
+  if constexpr (kType == WeightType::kQ8_0) return panel + b * kQ8_0PanelBlockBytes;
+  if constexpr (kType == WeightType::kQ4_1) return panel + b * kQ4_1PanelBlockBytes;
+  return panel + Q4_KBlockOffset(b);
+}
+
 template <WeightType kType, int kRows>
-static inline void QuantBlock(const uint8_t* w, const QuantRows& x, int half,
-                              Vec (&acc)[kRows][2]) {
-  constexpr int64_t kScaleOffset = kType == WeightType::kQ4_1 ? 512 : 1024;
+static inline void QuantBlock(const uint8_t* panel, int64_t b, const QuantRows& x,
+                              int half, Vec (&acc)[kRows][2]) {
   constexpr int64_t kPlane = kTileBlockCodes / kCodePlanes;
+  const uint8_t* w = WeightsAt<kType>(panel, b);
   Dots<kRows> dots;
   PlaneDots<kType, kRows>(w, x.codes, half, dots);
   for (int r = 0; r < kRows; ++r) {
@@ -125,14 +167,13 @@ static inline void QuantBlock(const uint8_t* w, const QuantRows& x, int half,
       }
     }
   }
-  const Vec d = LoadHalves(w + kScaleOffset + half * 32);
+  const Steps steps = StepsOf<kType>(panel, b, half);
   for (int r = 0; r < kRows; ++r) {
     const Vec dot = {_mm256_cvtepi32_ps(dots.part[0][r]),
                      _mm256_cvtepi32_ps(dots.part[1][r])};
-    acc[r][half] = Fma(Mul(dot, d), Set(x.scales[r]), acc[r][half]);
-    if constexpr (kType == WeightType::kQ4_1) {
-      const Vec m = LoadHalves(w + 576 + half * 32);
-      acc[r][half] = Fma(m, Set(x.scaled_sums[r]), acc[r][half]);
+    acc[r][half] = Fma(Mul(dot, steps.step), Set(x.scales[r]), acc[r][half]);
+    if constexpr (kType != WeightType::kQ8_0) {
+      acc[r][half] = Fma(steps.least, Set(x.scaled_sums[r]), acc[r][half]);
     }
   }
 }
@@ -141,8 +182,6 @@ static inline void QuantBlock(const uint8_t* w, const QuantRows& x, int half,
 template <WeightType kType, int kRows>
 static void QuantTile(const MatmulArgs& args, const uint8_t* panel, int64_t first_row,
                       float* out, int64_t outputs) {
-  constexpr int64_t kBlockBytes =
-      kType == WeightType::kQ4_1 ? kQ4_1PanelBlockBytes : kQ8_0PanelBlockBytes;
   Vec acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = Zero();
   const QuantRows tile = TileOf(args.quant, args.cols, first_row / kTileRows);
@@ -153,7 +192,7 @@ static void QuantTile(const MatmulArgs& args, const uint8_t* panel, int64_t firs
                          tile.scaled_sums + b * kTileRows + lane, nullptr, tile.fine + b};
 #pragma GCC unroll 1
     for (int half = 0; half < 2; ++half) {
-      QuantBlock<kType, kRows>(panel + b * kBlockBytes, x, half, acc);
+      QuantBlock<kType, kRows>(panel, b, x, half, acc);
     }
   }
   for (int r = 0; r < kRows; ++r) {

@@ -1,10 +1,11 @@
-// Products with Q4_1 and Q8_0 weights on AVX-512 VNNI: up to 8 rows of 16-bit codes
-// times 32 weight rows, two VPDPBUSD per 16 outputs and 4 k. Included after
+// Products with Q4_1, Q4_K and Q8_0 weights on AVX-512 VNNI: up to 8 rows of 16-bit codes
+// times 32 weight rows, a VPDPBUSD per plane, 16 outputs and 4 k. Included after
 // vec_avx512-inl.h and matmul_float-inl.h.
 //
-// Port count per 32 k and row: 16 dot products for a coarse block, 32 and 2 shifts for a
-// fine one; 8 (Q4_1) float operations. With 8 rows the float accumulators spill and that
-// costs nothing: the weights are passed over fewer times.
+// Port count per block of 32 k and 8 rows: 128 dot products, 24 operations that unpack
+// nibbles, 48 (Q4_1) of floats: 64 % of the dot products' own limit. A row that is fine
+// in a block costs 16 dot products more, and the unpacking again. With 8 rows the float
+// accumulators spill and that costs nothing: the weights are passed over fewer times.
 
 #pragma once
 
@@ -16,6 +17,8 @@
 
 namespace renga {
 namespace RENGA_ISA {
+
+constexpr int64_t kPrefetchBytes = 2560;  // How far ahead of the weights in use.
 
 static inline __m512i BroadcastCodes(const int8_t* codes) {
   int32_t four;
@@ -69,90 +72,150 @@ static inline void AddPlaneQ8_0(const uint8_t* w, const int8_t* codes,
 
 template <WeightType kType, int kRows>
 static inline void AddPlane(const uint8_t* w, const int8_t* codes, Dots<kRows>& dots) {
-  if constexpr (kType == WeightType::kQ4_1) AddPlaneQ4_1<kRows>(w, codes, dots);
-  if constexpr (kType == WeightType::kQ8_0) AddPlaneQ8_0<kRows>(w, codes, dots);
+  if constexpr (kType == WeightType::kQ8_0) {
+    AddPlaneQ8_0<kRows>(w, codes, dots);
+  } else {
+    AddPlaneQ4_1<kRows>(w, codes, dots);
+  }
 }
 
-// Fine: dot = 256 * (dot of the high plane) + dot of the low plane, in the same
-// accumulators; the weights of a block are read twice, the second time from the
-// first-level cache. Coarse: the dot of the high plane alone; its factor of 256 is the
-// caller's.
+// A float whose last bit counts 1: an integer that is added to its bits, below 2^22 in
+// size, is added to its value. A dot product that starts from here needs no conversion:
+// fma(value, d, -(kDotOrigin * d)) has the bits of float(dot) * d, as kDotOrigin * d is
+// exact for any f16 d (also times a 6-bit scale), and so is the sum before it is rounded.
+constexpr float kDotOrigin = 0x1.8p+23f;
+
+// What the dots of row r start from; Q8_0 weights are stored as q + 128.
+template <WeightType kType>
+static inline __m512i StartOf(int32_t origin, const int32_t* code_sums, int r) {
+  if constexpr (kType == WeightType::kQ8_0) {
+    return _mm512_set1_epi32(origin - code_sums[r] / 2);
+  }
+  return _mm512_set1_epi32(origin);
+}
+
+// The dots of the high plane alone, on top of `origin`.
 template <WeightType kType, int kRows>
-static inline void BlockDots(const uint8_t* w, const int8_t* codes, bool fine,
-                             const int32_t* code_sums, Dots<kRows>& dots) {
+static inline void HighDots(const uint8_t* w, const int8_t* codes, int32_t origin,
+                            const int32_t* code_sums, Dots<kRows>& dots) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    dots.half[0][r] = dots.half[1][r] = StartOf<kType>(origin, code_sums, r);
+  }
+  AddPlane<kType, kRows>(w, codes, dots);
+}
+
+// dot = 256 * (dot of the high plane) + dot of the low plane. Few fine rows are added one
+// by one, many as a whole plane; the weights of the block come from the first-level
+// cache.
+template <WeightType kType, int kRows>
+static inline void FineDots(const uint8_t* w, const int8_t* codes, uint32_t fine,
+                            const int32_t* code_sums, Dots<kRows>& dots) {
   constexpr int64_t kPlane = kTileBlockCodes / kCodePlanes;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    __m512i start = _mm512_setzero_si512();
-    if constexpr (kType == WeightType::kQ8_0) {
-      // The weights are stored as q + 128 (unsigned).
-      if (!fine) start = _mm512_set1_epi32(-(code_sums[r] / 2));
-    }
-    dots.half[0][r] = dots.half[1][r] = start;
+    // The high plane's part of the 128 that each weight has too much is in the dots of a
+    // coarse row already; a fine one's sum is not a multiple of 256.
+    const __m512i rest = _mm512_set1_epi32(
+        kType == WeightType::kQ8_0 ? 128 * (code_sums[r] - code_sums[r] / 2 * 2) : 0);
+    dots.half[0][r] = _mm512_sub_epi32(_mm512_slli_epi32(dots.half[0][r], 8), rest);
+    dots.half[1][r] = _mm512_sub_epi32(_mm512_slli_epi32(dots.half[1][r], 8), rest);
   }
-  AddPlane<kType, kRows>(w, codes, dots);
-  if (!fine) return;
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    dots.half[0][r] = _mm512_slli_epi32(dots.half[0][r], 8);
-    dots.half[1][r] = _mm512_slli_epi32(dots.half[1][r], 8);
-    if constexpr (kType == WeightType::kQ8_0) {
-      const __m512i excess = _mm512_set1_epi32(128 * code_sums[r]);
-      dots.half[0][r] = _mm512_sub_epi32(dots.half[0][r], excess);
-      dots.half[1][r] = _mm512_sub_epi32(dots.half[1][r], excess);
-    }
+  if (kRows > 1 && __builtin_popcount(fine) * 2 > kRows) {
+    AddPlane<kType, kRows>(w, codes + kPlane, dots);
+    return;
   }
-  AddPlane<kType, kRows>(w, codes + kPlane, dots);
+  Dots<kRows> sums = dots;
+  for (; fine != 0; fine &= fine - 1) {
+    const int r = __builtin_ctz(fine);
+    Dots<1> row = {{{sums.half[0][r]}, {sums.half[1][r]}}};
+    AddPlane<kType, 1>(w, codes + kPlane + r * 4, row);
+    sums.half[0][r] = row.half[0][0];
+    sums.half[1][r] = row.half[1][0];
+  }
+  dots = sums;
 }
 
 static inline Vec LoadHalves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-template <int kRows>
-static inline void Q4_1Tile(const uint8_t* panel, int64_t blocks, const QuantRows& x,
-                            Vec (&acc)[kRows][2]) {
-  for (int64_t b = 0; b < blocks; ++b) {
-    const uint8_t* w = panel + b * kQ4_1PanelBlockBytes;
-    Dots<kRows> dots;
-    const bool fine = x.fine[b] != 0;
-    BlockDots<WeightType::kQ4_1, kRows>(w, x.codes + b * kTileBlockCodes, fine, nullptr,
-                                        dots);
-    const float* scales = x.scales + b * kTileRows;
-    const float* sums = x.scaled_sums + b * kTileRows;
-    // dot * (256 * d) has the bits of (256 * dot) * d.
-    const Vec unit = Set(fine ? 1.0f : 256.0f);
-    const Vec d[2] = {Mul(LoadHalves(w + 512), unit), Mul(LoadHalves(w + 544), unit)};
-    const Vec m[2] = {LoadHalves(w + 576), LoadHalves(w + 608)};
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      for (int half = 0; half < 2; ++half) {
-        const Vec dot = _mm512_cvtepi32_ps(dots.half[half][r]);
-        acc[r][half] = Fma(Mul(dot, d[half]), Set(scales[r]), acc[r][half]);
-        acc[r][half] = Fma(m[half], Set(sums[r]), acc[r][half]);
-      }
+static inline Vec LoadCounts(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
+// Scales of the 32 weight rows of one block.
+struct BlockScales {
+  Vec d[2];
+  Vec m[2];  // Not of Q8_0.
+};
+
+// `w`: the codes of block `block` of its panel.
+template <WeightType kType>
+static inline BlockScales LoadScales(const uint8_t* w, int64_t block) {
+  if constexpr (kType == WeightType::kQ8_0) {
+    return {{LoadHalves(w + 1024), LoadHalves(w + 1056)}, {}};
+  } else if constexpr (kType == WeightType::kQ4_1) {
+    return {{LoadHalves(w + 512), LoadHalves(w + 544)},
+            {LoadHalves(w + 576), LoadHalves(w + 608)}};
+  } else {
+    const uint8_t* super = w - Q4_KBlockOffset(block) + Q4_KSuperOffset(block);
+    BlockScales scales;
+    for (int half = 0; half < 2; ++half) {
+      // (-dmin) * min has the bits of -(dmin * min).
+      const Vec minus_dmin = Mul(LoadHalves(super + 64 + half * 32), Set(-1.0f));
+      scales.d[half] =
+          Mul(LoadHalves(super + half * 32), LoadCounts(w + 512 + half * 16));
+      scales.m[half] = Mul(minus_dmin, LoadCounts(w + 544 + half * 16));
     }
+    return scales;
   }
 }
 
-template <int kRows>
-static inline void Q8_0Tile(const uint8_t* panel, int64_t blocks, const QuantRows& x,
-                            Vec (&acc)[kRows][2]) {
-  for (int64_t b = 0; b < blocks; ++b) {
-    const uint8_t* w = panel + b * kQ8_0PanelBlockBytes;
-    Dots<kRows> dots;
-    const bool fine = x.fine[b] != 0;
-    BlockDots<WeightType::kQ8_0, kRows>(w, x.codes + b * kTileBlockCodes, fine,
-                                        x.code_sums + b * kTileRows, dots);
-    const float* scales = x.scales + b * kTileRows;
-    const Vec unit = Set(fine ? 1.0f : 256.0f);
-    const Vec d[2] = {Mul(LoadHalves(w + 1024), unit), Mul(LoadHalves(w + 1056), unit)};
+// acc = fma(product, s, acc) and, but for Q8_0, acc = fma(m, s * sum, acc).
+template <WeightType kType>
+static inline Vec AddBlock(Vec product, Vec m, const float* scale, const float* sum,
+                           Vec acc) {
+  acc = Fma(product, Set(*scale), acc);
+  if constexpr (kType != WeightType::kQ8_0) acc = Fma(m, Set(*sum), acc);
+  return acc;
+}
+
+template <WeightType kType, int kRows>
+static inline void QuantBlock(const uint8_t* w, const QuantRows& x, int64_t block,
+                              Vec (&acc)[kRows][2]) {
+  const int8_t* codes = x.codes + block * kTileBlockCodes;
+  const float* scales = x.scales + block * kTileRows;
+  const float* sums = x.scaled_sums + block * kTileRows;
+  const int32_t* code_sums = x.code_sums + block * kTileRows;
+  // Bits of rows behind the last one may be set.
+  const uint32_t fine = x.fine[block] & ((1u << kRows) - 1);
+  const BlockScales weights = LoadScales<kType>(w, block);
+  Dots<kRows> dots;
+  if (fine == 0) {
+    HighDots<kType, kRows>(w, codes, FloatBits(kDotOrigin), code_sums, dots);
+    for (int half = 0; half < 2; ++half) {
+      // The codes are multiples of 256.
+      const Vec d = Mul(weights.d[half], Set(256.0f));
+      const Vec origin = Mul(d, Set(-kDotOrigin));
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      for (int half = 0; half < 2; ++half) {
-        const Vec dot = _mm512_cvtepi32_ps(dots.half[half][r]);
-        acc[r][half] = Fma(Mul(dot, d[half]), Set(scales[r]), acc[r][half]);
+      for (int r = 0; r < kRows; ++r) {
+        const Vec product = Fma(_mm512_castsi512_ps(dots.half[half][r]), d, origin);
+        acc[r][half] =
+            AddBlock<kType>(product, weights.m[half], scales + r, sums + r, acc[r][half]);
       }
+    }
+    return;
+  }
+  HighDots<kType, kRows>(w, codes, 0, code_sums, dots);
+  FineDots<kType, kRows>(w, codes, fine, code_sums, dots);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    for (int half = 0; half < 2; ++half) {
+      const Vec product = Mul(_mm512_cvtepi32_ps(dots.half[half][r]), weights.d[half]);
+      acc[r][half] =
+          AddBlock<kType>(product, weights.m[half], scales + r, sums + r, acc[r][half]);
     }
   }
 }
@@ -164,8 +227,20 @@ static void QuantTile(const MatmulArgs& args, const uint8_t* panel, int64_t tile
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = Zero();
   const QuantRows x = TileOf(args.quant, args.cols, tile);
   const int64_t blocks = args.cols / kBlockValues;
-  if constexpr (kType == WeightType::kQ4_1) Q4_1Tile<kRows>(panel, blocks, x, acc);
-  if constexpr (kType == WeightType::kQ8_0) Q8_0Tile<kRows>(panel, blocks, x, acc);
+  constexpr bool kSuper = kType == WeightType::kQ4_K;
+  const int64_t block_bytes =
+      kSuper ? kQ4_KPanelBlockBytes : PanelBytes(kType, kBlockValues);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* w = panel + (kSuper ? Q4_KBlockOffset(b) : b * block_bytes);
+    // The first tile of rows streams the weights from memory, which the hardware alone
+    // follows at two thirds of the speed.
+    if (tile == 0) {
+      for (int64_t i = 0; i < block_bytes; i += 64) {
+        __builtin_prefetch(w + i + kPrefetchBytes);
+      }
+    }
+    QuantBlock<kType, kRows>(w, x, b, acc);
+  }
   for (int r = 0; r < kRows; ++r) {
     StoreOutputs(out + (tile * kTileRows + r) * args.out_stride, acc[r][0], acc[r][1],
                  outputs, args.add);

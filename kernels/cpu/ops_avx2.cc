@@ -7,11 +7,19 @@
 //
 #include "kernels/cpu/rows-inl.h"
 //
+#include "kernels/cpu/quantise-inl.h"
+//
 #include "kernels/cpu/matmul_float-inl.h"
 //
 #include "kernels/cpu/matmul_quant_avx2-inl.h"
 //
 #include "kernels/cpu/attention-inl.h"
+//
+#include "kernels/cpu/int8_dots_avx2-inl.h"
+//
+#include "kernels/cpu/attention_int8-inl.h"
+//
+#include "kernels/cpu/kv_close_int8-inl.h"
 //
 #include "kernels/cpu/sample_rows-inl.h"
 //

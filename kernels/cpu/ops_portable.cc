@@ -6,35 +6,16 @@
 
 #define RENGA_ISA portable
 
+#include "kernels/cpu/attention_int8_portable-inl.h"
+#include "kernels/cpu/attention_portable-inl.h"
 #include "kernels/cpu/exp2-inl.h"
+#include "kernels/cpu/scalar-inl.h"
 #include "kernels/ops.h"
 
 namespace renga {
 namespace portable {
 
 namespace {
-
-float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-
-// 16 partial sums, folded 8, 4, 2, 1.
-float FoldSum(float (&sums)[16]) {
-  for (int n = 8; n > 0; n /= 2) {
-    for (int i = 0; i < n; ++i) sums[i] = sums[i] + sums[i + n];
-  }
-  return sums[0];
-}
-
-float LoadF16(const uint8_t* data) {
-  uint16_t half;
-  __builtin_memcpy(&half, data, 2);
-  return F16ToF32(half);
-}
-
-float LoadF32(const uint8_t* data) {
-  float value;
-  __builtin_memcpy(&value, data, 4);
-  return value;
-}
 
 void Store(const MatmulArgs& args, int64_t row, int64_t output, float value) {
   float& out = args.out[row * args.out_stride + output];
@@ -114,6 +95,23 @@ void RowPanelQ8_0(const MatmulArgs& args, const uint8_t* panel, int64_t row,
   }
 }
 
+void RowPanelQ4_K(const MatmulArgs& args, const uint8_t* panel, int64_t row,
+                  float (&acc)[kPanelRows]) {
+  for (int64_t block = 0; block < args.cols / kBlockValues; ++block) {
+    const uint8_t* super = panel + Q4_KSuperOffset(block);
+    const uint8_t* weights = panel + Q4_KBlockOffset(block);
+    int dots[kPanelRows];
+    DotsQ4_1(args, weights, row, block, dots);
+    const int64_t index = ScaleIndex(args, row, block);
+    for (int64_t n = 0; n < kPanelRows; ++n) {
+      const float d = LoadF16(super + n * 2) * static_cast<float>(weights[512 + n]);
+      const float m = LoadF16(super + 64 + n * 2) * static_cast<float>(weights[544 + n]);
+      acc[n] = Fma(static_cast<float>(dots[n]) * d, args.quant.scales[index], acc[n]);
+      acc[n] = Fma(-m, args.quant.scaled_sums[index], acc[n]);
+    }
+  }
+}
+
 void RowPanelF16(const MatmulArgs& args, const uint8_t* panel, int64_t row,
                  float (&acc)[kPanelRows]) {
   for (int64_t k = 0; k < args.cols; ++k) {
@@ -161,13 +159,6 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* o
   for (int64_t i = 0; i < n; ++i) out[i] = (x[i] * r) * weight[i];
 }
 
-// The nearest code whose planes fit [-127, 127].
-int32_t RoundCode(float value) {
-  const int32_t code = static_cast<int32_t>((value + kRoundMagic) - kRoundMagic);
-  const int32_t low = code - ((code + 128) >> 8) * 256;
-  return low == -128 ? code + 1 : code;
-}
-
 float BlockMax(const float* x) {
   uint32_t largest = 0;  // Bits of max|x|: ordered like the values, NaN above all.
   for (int64_t i = 0; i < kBlockValues; ++i) {
@@ -200,20 +191,21 @@ float CoarseLimit(const float* x, int64_t blocks, float coarse) {
   return coarse * (sum / static_cast<float>(blocks));
 }
 
-void QuantiseRow(const float* x, int64_t n, float coarse, int64_t row,
-                 const QuantRows& out) {
-  const int64_t blocks = n / kBlockValues;
-  const QuantRows tile = TileOf(out, n, row / kTileRows);
-  const int64_t r = row % kTileRows;
-  const float limit = CoarseLimit(x, blocks, coarse);
+// Row r of a tile; `x` is nullptr where the tile has no such row.
+void QuantiseRow(const float* x, int64_t blocks, float coarse, int64_t r,
+                 const QuantRows& tile) {
+  const float limit = x != nullptr ? CoarseLimit(x, blocks, coarse) : 0.0f;
   for (int64_t b = 0; b < blocks; ++b) {
-    const float max_abs = BlockMax(x + b * kBlockValues);
-    const bool is_coarse = max_abs * max_abs < limit;
-    const bool fine_before = r > 0 && tile.fine[b] != 0;
-    tile.fine[b] = fine_before || !is_coarse;
-    int32_t codes[kBlockValues];
-    float scale;
-    QuantiseBlock(x + b * kBlockValues, is_coarse, codes, scale);
+    int32_t codes[kBlockValues] = {};
+    float scale = 0.0f;
+    if (x != nullptr) {
+      const float max_abs = BlockMax(x + b * kBlockValues);
+      const bool is_coarse = max_abs * max_abs < limit;
+      QuantiseBlock(x + b * kBlockValues, is_coarse, codes, scale);
+      const unsigned fine_before = r > 0 ? tile.fine[b] : 0u;
+      const unsigned fine = is_coarse ? 0u : 1u << r;
+      tile.fine[b] = static_cast<uint8_t>(fine_before | fine);
+    }
     int32_t sum = 0;
     for (int64_t k = 0; k < kBlockValues; ++k) {
       const int32_t high = (codes[k] + 128) >> 8;
@@ -225,6 +217,15 @@ void QuantiseRow(const float* x, int64_t n, float coarse, int64_t row,
     tile.scales[b * kTileRows + r] = scale;
     tile.scaled_sums[b * kTileRows + r] = scale * static_cast<float>(sum);
     tile.code_sums[b * kTileRows + r] = sum;
+  }
+}
+
+void QuantiseRows(const QuantiseArgs& args) {
+  const int64_t places = (args.rows + kTileRows - 1) / kTileRows * kTileRows;
+  for (int64_t row = 0; row < places; ++row) {
+    QuantiseRow(row < args.rows ? args.x + row * args.x_stride : nullptr,
+                args.cols / kBlockValues, args.coarse, row % kTileRows,
+                TileOf(args.out, args.cols, row / kTileRows));
   }
 }
 
@@ -248,149 +249,6 @@ void Rope(const RopeArgs& args) {
     }
     for (int i = 0; i < args.head_dim; ++i) x[i] = x[i] * args.scale;
   }
-}
-
-// ---- Attention ---------------------------------------------------------------------
-
-struct F16 {
-  static constexpr int64_t kBytes = 2;
-  static float Load(const uint8_t* data) { return LoadF16(data); }
-  static void Store(uint8_t* data, float value) {
-    const uint16_t half = F32ToF16(value);
-    __builtin_memcpy(data, &half, 2);
-  }
-};
-
-struct F32 {
-  static constexpr int64_t kBytes = 4;
-  static float Load(const uint8_t* data) { return LoadF32(data); }
-  static void Store(uint8_t* data, float value) { __builtin_memcpy(data, &value, 4); }
-};
-
-template <class Element>
-void KvAppend(const KvAppendArgs& args) {
-  const int64_t hd = args.head_dim;
-  uint8_t* k = args.page + (args.slot / 16 * hd * 16 + args.slot % 16) * Element::kBytes;
-  uint8_t* v = args.page + (kChunkPositions + args.slot) * hd * Element::kBytes;
-  for (int64_t i = 0; i < hd; ++i) {
-    Element::Store(k + i * 16 * Element::kBytes, args.k[i]);
-    Element::Store(v + i * Element::kBytes, args.v[i]);
-  }
-}
-
-// The state (m, l, o) of one query over some of its positions.
-struct Partial {
-  float m;
-  float l;
-  float o[kMaxHeadDim];
-};
-
-// `into` = fold of `into` and `next`.
-void Fold(Partial& into, const Partial& next, int64_t hd) {
-  const float m = into.m > next.m ? into.m : next.m;
-  const float wa = Exp2(into.m - m);
-  const float wb = Exp2(next.m - m);
-  into.m = m;
-  into.l = Fma(into.l, wa, next.l * wb);
-  for (int64_t i = 0; i < hd; ++i) into.o[i] = Fma(into.o[i], wa, next.o[i] * wb);
-}
-
-// One chunk, of which the query sees the first `seen` positions (1..64).
-template <class Element>
-void Chunk(const float* q, const uint8_t* page, int64_t hd, int64_t seen, Partial& out) {
-  float scores[kChunkPositions];
-  for (int64_t t = 0; t < seen; ++t) {
-    const uint8_t* k = page + (t / 16 * hd * 16 + t % 16) * Element::kBytes;
-    float score = 0.0f;
-    for (int64_t i = 0; i < hd; ++i) {
-      score = Fma(Element::Load(k + i * 16 * Element::kBytes), q[i], score);
-    }
-    scores[t] = score;
-  }
-  out.m = scores[0];
-  for (int64_t t = 1; t < seen; ++t) out.m = out.m > scores[t] ? out.m : scores[t];
-  float sums[16] = {};
-  for (int64_t i = 0; i < hd; ++i) out.o[i] = 0.0f;
-  for (int64_t t = 0; t < seen; ++t) {
-    const float p = Exp2(scores[t] - out.m);
-    sums[t % 16] = sums[t % 16] + p;
-    const uint8_t* v = page + (kChunkPositions + t) * hd * Element::kBytes;
-    for (int64_t i = 0; i < hd; ++i) {
-      out.o[i] = Fma(p, Element::Load(v + i * Element::kBytes), out.o[i]);
-    }
-  }
-  out.l = FoldSum(sums);
-}
-
-// One group of 4 chunks for the query at `position`, which sees at least its first.
-template <class Element>
-void Group(const AttendArgs& args, const float* q, int64_t position, int64_t group,
-           Partial& out) {
-  for (int64_t c = 0; c < kGroupChunks; ++c) {
-    const int64_t chunk = group * kGroupChunks + c;
-    const int64_t visible = position + 1 - chunk * kChunkPositions;
-    if (visible <= 0) return;
-    const int64_t seen = visible < kChunkPositions ? visible : kChunkPositions;
-    const uint8_t* page = args.pool + args.pages[chunk] * args.page_stride;
-    Partial next;
-    Partial& target = c == 0 ? out : next;
-    Chunk<Element>(q, page, args.head_dim, seen, target);
-    if (c > 0) Fold(out, next, args.head_dim);
-  }
-}
-
-void WriteOutput(const Partial& state, int64_t hd, float* out) {
-  for (int64_t i = 0; i < hd; ++i) out[i] = state.o[i] / state.l;
-}
-
-template <class Element>
-void AttendQuery(const AttendArgs& args, int64_t row, int64_t head) {
-  const int64_t hd = args.head_dim;
-  const int64_t position = args.first_position + row;
-  const int64_t needed = position / (kGroupChunks * kChunkPositions) + 1;
-  const int64_t end =
-      args.first_group + args.groups < needed ? args.first_group + args.groups : needed;
-  const bool whole = args.first_group == 0 && end == needed;
-  const float* q = args.q + row * args.q_stride + head * hd;
-  Partial total;
-  for (int64_t g = args.first_group; g < end; ++g) {
-    Partial state;
-    Partial& target = g == 0 && whole ? total : state;
-    Group<Element>(args, q, position, g, target);
-    if (!whole) {
-      float* out = args.partials + args.partial_rows[row] * args.partial_row_stride +
-                   head * args.partial_head_stride + g * (kPartialHeader + hd);
-      out[0] = state.m;
-      out[1] = state.l;
-      for (int64_t i = 0; i < hd; ++i) out[2 + i] = state.o[i];
-    } else if (g > 0) {
-      Fold(total, state, hd);
-    }
-  }
-  if (whole) WriteOutput(total, hd, args.out + row * args.out_stride + head * hd);
-}
-
-template <class Element>
-void Attend(const AttendArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    for (int64_t head = 0; head < args.heads; ++head) {
-      AttendQuery<Element>(args, row, head);
-    }
-  }
-}
-
-void MergePartials(const float* partials, int64_t count, int64_t head_dim, float* out) {
-  Partial total;
-  for (int64_t g = 0; g < count; ++g) {
-    Partial next;
-    Partial& target = g == 0 ? total : next;
-    target.m = partials[0];
-    target.l = partials[1];
-    for (int64_t i = 0; i < head_dim; ++i) target.o[i] = partials[2 + i];
-    if (g > 0) Fold(total, next, head_dim);
-    partials += kPartialHeader + head_dim;
-  }
-  WriteOutput(total, head_dim, out);
 }
 
 // ---- Sampling ----------------------------------------------------------------------
@@ -477,17 +335,20 @@ extern const CpuOps kOps;
 const CpuOps kOps = {
     .name = "portable",
     .matmul_q4_1 = Matmul<WeightType::kQ4_1, RowPanelQ4_1>,
+    .matmul_q4_k = Matmul<WeightType::kQ4_K, RowPanelQ4_K>,
     .matmul_q8_0 = Matmul<WeightType::kQ8_0, RowPanelQ8_0>,
     .matmul_f16 = Matmul<WeightType::kF16, RowPanelF16>,
     .matmul_f32 = Matmul<WeightType::kF32, RowPanelF32>,
     .rms_norm = RmsNorm,
-    .quantise_row = QuantiseRow,
+    .quantise_rows = QuantiseRows,
     .swiglu = Swiglu,
     .rope = Rope,
     .kv_append_f16 = KvAppend<F16>,
     .kv_append_f32 = KvAppend<F32>,
+    .kv_close_int8 = KvCloseInt8,
     .attend_f16 = Attend<F16>,
     .attend_f32 = Attend<F32>,
+    .attend_int8 = Attend<Int8>,
     .merge_partials = MergePartials,
     .block_max = BlockMax,
     .at_least = AtLeastRow,

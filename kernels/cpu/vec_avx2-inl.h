@@ -128,6 +128,11 @@ static inline __m256i Magnitude(__m256 x) {
   return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7FFFFFFF));
 }
 
+static inline Vec MaxMagnitude(Vec a, Vec b) {
+  return {_mm256_castsi256_ps(_mm256_max_epi32(Magnitude(a.lo), Magnitude(b.lo))),
+          _mm256_castsi256_ps(_mm256_max_epi32(Magnitude(a.hi), Magnitude(b.hi)))};
+}
+
 static inline uint32_t LargestMagnitude(Vec a, Vec b) {
   const __m256i m = _mm256_max_epi32(_mm256_max_epi32(Magnitude(a.lo), Magnitude(a.hi)),
                                      _mm256_max_epi32(Magnitude(b.lo), Magnitude(b.hi)));

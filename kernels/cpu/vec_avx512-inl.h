@@ -93,12 +93,25 @@ static inline Vec Exp2(Vec x) {
   return Mul(p, PowerOfTwo(shifted));
 }
 
+// The larger magnitude of each lane; a NaN is above all.
+static inline Vec MaxMagnitude(Vec a, Vec b) {
+  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+  return _mm512_castsi512_ps(
+      _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), mask),
+                       _mm512_and_si512(_mm512_castps_si512(b), mask)));
+}
+
 // Bits of the largest |x| of 32 values; a NaN is above all.
 static inline uint32_t LargestMagnitude(Vec a, Vec b) {
   const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
   const __m512i m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), mask),
                                      _mm512_and_si512(_mm512_castps_si512(b), mask));
-  return static_cast<uint32_t>(_mm512_reduce_max_epi32(m));
+  const __m256i o =
+      _mm256_max_epi32(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
+  __m128i n = _mm_max_epi32(_mm256_castsi256_si128(o), _mm256_extracti128_si256(o, 1));
+  n = _mm_max_epi32(n, _mm_shuffle_epi32(n, 0x4E));
+  n = _mm_max_epi32(n, _mm_shuffle_epi32(n, 0xB1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(n));
 }
 
 // 16 codes = round_to_even(x * inverse), as high planes[0..16) and low planes[32..48);
@@ -123,16 +136,21 @@ static inline int32_t RoundCodes(Vec a, Vec b, float inverse, int8_t* codes) {
 }
 
 // The same with a low plane of zeros: codes are multiples of 256.
-static inline __m512i RoundHighCodes(Vec x, float inverse, int8_t* high) {
-  const __m512i code = _mm512_cvtps_epi32(Mul(x, Set(inverse)));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(code));
-  return code;
-}
 static inline int32_t RoundHighCodes(Vec a, Vec b, float inverse, int8_t* codes) {
-  const __m512i ia = RoundHighCodes(a, inverse, codes);
-  const __m512i ib = RoundHighCodes(b, inverse, codes + 16);
-  __builtin_memset(codes + 32, 0, 32);
-  return 256 * _mm512_reduce_add_epi32(_mm512_add_epi32(ia, ib));
+  const Vec s = Set(inverse);
+  const __m256i high =
+      _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(Mul(b, s))),
+                       _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(Mul(a, s))));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), high);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 32), _mm256_setzero_si256());
+  // Sums of 8 codes as bytes without sign, each 128 too much.
+  const __m256i sums =
+      _mm256_sad_epu8(_mm256_xor_si256(high, _mm256_set1_epi8(static_cast<char>(0x80))),
+                      _mm256_setzero_si256());
+  const __m128i two =
+      _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  const __m128i one = _mm_add_epi64(two, _mm_shuffle_epi32(two, 0x4E));
+  return 256 * (_mm_cvtsi128_si32(one) - 32 * 128);
 }
 
 // ---- For sampling ------------------------------------------------------------------

@@ -35,7 +35,7 @@ constexpr ConfigField kSchema[] = {
             "refused. Less lets no request take more of the KV pool than this."},
     {.name = "device.isa",
      .value = RENGA_MEMBER(device.isa),
-     .choices = "auto|portable|avx2|avx512",
+     .choices = "auto|portable|avx2|avx512|amx",
      .doc = "Instruction set of the kernels. All give the same bits; auto takes the "
             "fastest one of this machine, one that it lacks stops the start."},
     {.name = "device.precision",
@@ -60,14 +60,18 @@ constexpr ConfigField kSchema[] = {
      .unit = "bytes",
      .doc =
          "Keys and values of all running requests. Address space is reserved at start, "
-         "memory is touched when it is first used. Too little means preemptions. KiB, "
-         "MiB and GiB may follow the number."},
+         "memory is touched when it is first used. Too little means preemptions. With "
+         "int8 it includes an f16 page of 64 tokens for each of scheduler.max_sequences. "
+         "KiB, MiB and GiB may follow the number."},
     {.name = "kv.dtype",
      .value = RENGA_MEMBER(kv.dtype),
-     .choices = "f16|f32",
+     .choices = "f16|f32|int8",
      .doc =
          "How keys and values are stored. f32 takes twice the memory and the bandwidth "
-         "of f16; the two give different answers in the last digits."},
+         "of f16, int8 a little more than half of it (the last tokens of a sequence, 64 "
+         "at most, stay f16). Each gives other answers in the last digits. int8 needs "
+         "heads of a multiple of 16 channels, and reuses prompts by whole pages of 64 "
+         "tokens."},
     {.name = "kv.prefix_cache",
      .value = RENGA_MEMBER(kv.prefix_cache),
      .doc =
@@ -236,11 +240,23 @@ constexpr ConfigField kSchema[] = {
      .unit = "ms",
      .doc = "An event stream that is silent for so long gets a comment, so that proxies "
             "keep it open."},
+    {.name = "gateway.target_ping_ms",
+     .value = RENGA_MEMBER(gateway.target_ping_ms),
+     .min = 1000,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "renga gateway: a server that says nothing for so long is pinged; if it does "
+            "not answer for as long, its requests end with an error."},
+    {.name = "gateway.access_log",
+     .value = RENGA_MEMBER(gateway.access_log),
+     .choices = "off|debug|info",
+     .doc = "Level of the one line that is logged for each HTTP request: method, path, "
+            "status, time, bytes and id, never a body or a key."},
     {.name = "admin.address",
      .value = RENGA_MEMBER(admin.address),
      .unit = "host:port",
-     .doc = "/metrics, /livez and /readyz, apart from client traffic. Port 0: any free "
-            "one, printed in the log."},
+     .doc = "/metrics, /livez, /readyz and /debug/requests, apart from client traffic. "
+            "Port 0: any free one, printed in the log."},
     {.name = "admin.grpc_address",
      .value = RENGA_MEMBER(admin.grpc_address),
      .unit = "host:port",
@@ -275,6 +291,25 @@ constexpr ConfigField kSchema[] = {
      .doc =
          "After SIGTERM running and queued requests get this long to finish, then their "
          "streams end with an error."},
+    {.name = "debug.recorded_requests",
+     .value = RENGA_MEMBER(debug.recorded_requests),
+     .min = 0,
+     .max = 65'536,
+     .unit = "requests",
+     .doc = "How many of the last requests /debug/requests of admin.address shows the "
+            "timelines of, in Chrome's trace format; a quarter as many slow ones are "
+            "kept beside. About 1 KiB each. 0: none."},
+    {.name = "debug.slow_ms",
+     .value = RENGA_MEMBER(debug.slow_ms),
+     .min = 1,
+     .max = 3'600'000,
+     .unit = "ms",
+     .doc = "A request is slow if its first token, or a gap between two of its tokens, "
+            "takes this long."},
+    {.name = "metrics.otel_aliases",
+     .value = RENGA_MEMBER(metrics.otel_aliases),
+     .doc = "Export the latencies once more under the names of OpenTelemetry's "
+            "conventions for generative AI (gen_ai_server_...)."},
     {.name = "log.level",
      .value = RENGA_MEMBER(log.level),
      .choices = "trace|debug|info|warn|error",

@@ -1,5 +1,5 @@
 // GatewayApp: `renga gateway`, the HTTP API as a process of its own in front of one or
-// several servers.
+// several servers. Its own metrics and health are on admin.address.
 //
 // Thread safety: RequestStop from any thread, the rest from one.
 
@@ -26,7 +26,8 @@ class GatewayApp {
   void Run();
   void RequestStop();
 
-  std::string address() const;  // Bound; after Start.
+  std::string address() const;        // Bound; after Start.
+  std::string admin_address() const;  // The same.
 
  private:
   struct Impl;

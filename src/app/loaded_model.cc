@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "app/model_name.h"
 #include "backend/cpu_backend.h"
+#include "backend/kv_pages.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "text/load_tokenizer.h"
@@ -14,25 +16,38 @@
 namespace renga {
 namespace {
 
+KvDtype DtypeOf(const KvSettings& settings) {
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kInt8}) {
+    if (settings.dtype == KvDtypeName(dtype)) return dtype;
+  }
+  return KvDtype::kF16;
+}
+
 KvGeometry GeometryOf(const GraphShape& graph, const KvSettings& settings) {
   return {.layers = graph.layers,
           .kv_heads = graph.kv_heads,
           .head_dim = graph.head_dim,
-          .dtype = settings.dtype == "f32" ? KvDtype::kF32 : KvDtype::kF16};
+          .dtype = DtypeOf(settings)};
 }
 
-// Pages that fit `pool_bytes`; at least one must.
-StatusOr<int64_t> PagesOf(const KvGeometry& geometry, int64_t pool_bytes) {
-  const int64_t value_bytes = geometry.dtype == KvDtype::kF32 ? 4 : 2;
-  const int64_t page_bytes = int64_t{2} * geometry.layers * geometry.kv_heads *
-                             geometry.head_dim * kPageTokens * value_bytes;
-  const int64_t pages =
-      std::min<int64_t>(pool_bytes / page_bytes, std::numeric_limits<PageId>::max());
+// Pages that fit `pool_bytes` beside the open pages of so many sequences; at least one
+// must.
+StatusOr<int64_t> PagesOf(const KvGeometry& geometry, int64_t pool_bytes,
+                          int64_t sequences) {
+  RENGA_RETURN_IF_ERROR(CheckKvGeometry(geometry));
+  const int64_t page_bytes = KvPageBytes(geometry);
+  const int64_t open_bytes = KvOpenPageBytes(geometry) * sequences;
+  const int64_t pages = std::min<int64_t>((pool_bytes - open_bytes) / page_bytes,
+                                          std::numeric_limits<PageId>::max());
   if (pages >= 1) return pages;
-  return InvalidArgument("kv.pool_bytes",
-                         "is " + std::to_string(pool_bytes) +
-                             "; one page of 64 tokens of this model takes " +
-                             std::to_string(page_bytes));
+  std::string why = "is " + std::to_string(pool_bytes) +
+                    "; one page of 64 tokens of this model takes " +
+                    std::to_string(page_bytes);
+  if (open_bytes > 0) {
+    why += ", and the open pages of " + std::to_string(sequences) +
+           " sequences (scheduler.max_sequences) take " + std::to_string(open_bytes);
+  }
+  return InvalidArgument("kv.pool_bytes", why);
 }
 
 }  // namespace
@@ -93,7 +108,8 @@ Status LoadedModel::CheckSettings(const Config& config) {
                                std::to_string(model_.graph.vocab));
   }
   geometry_ = GeometryOf(model_.graph, config.kv);
-  RENGA_ASSIGN_OR_RETURN(pages_, PagesOf(geometry_, config.kv.pool_bytes));
+  RENGA_ASSIGN_OR_RETURN(
+      pages_, PagesOf(geometry_, config.kv.pool_bytes, config.scheduler.max_sequences));
   name_ = ServedModelName(config.model, model_.name);
   device_ = config.device;
   return OkStatus();
@@ -104,8 +120,10 @@ Status LoadedModel::MakeDevice(const BackendFactory& factory) {
   return OkStatus();
 }
 
-Status LoadedModel::LoadWeights(const BackendLimits& limits) {
-  RENGA_ASSIGN_OR_RETURN(transformer_, Transformer::Load(*file_, *backend_, limits));
+Status LoadedModel::LoadWeights(const BackendLimits& limits,
+                                const LoadProgress& progress) {
+  RENGA_ASSIGN_OR_RETURN(transformer_,
+                         Transformer::Load(*file_, *backend_, limits, progress));
   RENGA_RETURN_IF_ERROR(backend_->CreateKvPool(geometry_, pages_));
   file_->ReleasePages();
   return OkStatus();

@@ -31,12 +31,13 @@ class LoadedModel {
 
   Status MakeDevice(const BackendFactory& factory);
   // Rows and sequences of a step are `limits`' affair, its pages are pages().
-  Status LoadWeights(const BackendLimits& limits);
+  Status LoadWeights(const BackendLimits& limits, const LoadProgress& progress = {});
 
   const std::string& name() const { return name_; }
   const ModelConfig& config() const { return model_; }
   int64_t context() const { return context_; }  // Tokens of prompt and answer.
   int64_t pages() const { return pages_; }      // Of the KV pool.
+  const KvGeometry& geometry() const { return geometry_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // nullptr: the model can complete text, but not chat...
   const ChatTemplate* chat_template() const { return chat_template_.get(); }

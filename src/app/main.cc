@@ -1,7 +1,8 @@
 // The subcommands; nothing else.
 //
-// Exit codes: 0 done; 1 the server could not start (also: with what a setting names) or
-// its engine gave up; 2 the command line is wrong, or a setting is malformed or missing.
+// Exit codes: 0 done; 1 what the command is for did not work (serve: it could not start,
+// also: with what a setting names, or its engine gave up); 2 the command line is wrong,
+// or a setting is malformed or missing.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,11 +11,16 @@
 #include <iostream>
 #include <iterator>
 
+#include "app/chat_command.h"
 #include "app/command_line.h"
 #include "app/config_loader.h"
+#include "app/doctor_command.h"
+#include "app/eval_command.h"
 #include "app/gateway_app.h"
+#include "app/quantize_command.h"
 #include "app/server_app.h"
 #include "app/signal_watch.h"
+#include "app/terminal.h"
 #include "base/log.h"
 #include "formats/gguf_file.h"
 #include "text/load_tokenizer.h"
@@ -61,7 +67,8 @@ int Serve(const CommandLine& line, const LoadedConfig& loaded) {
     return Complain(path, kWrongUsage);
   }
   RaiseDescriptorLimit();
-  ServerApp app(loaded.config);
+  ServerApp app(loaded.config, MakeDefaultBackend,
+                IsTerminal(STDERR_FILENO) ? &std::cerr : nullptr);
   SignalWatch signals([&app] { app.RequestStop(); });
   if (const Status started = app.Start(); !started.ok())
     return Complain(started, kFailed);
@@ -105,6 +112,42 @@ int Tokenize(const CommandLine& line, const LoadedConfig& loaded) {
   return 0;
 }
 
+int Chat(const CommandLine& line, const LoadedConfig& loaded) {
+  return RunChat(loaded.config, line.chat);
+}
+
+int Quantize(const CommandLine& line, const LoadedConfig& loaded) {
+  QuantizeOptions options = line.quantize;
+  options.device = loaded.config.device;
+  options.progress = IsTerminal(STDERR_FILENO);
+  return RunQuantize(options, std::cout, std::cerr);
+}
+
+int Eval(const CommandLine& line, const LoadedConfig& loaded) {
+  EvalOptions options = line.eval;
+  options.progress = IsTerminal(STDERR_FILENO);
+  return RunEval(loaded.config, options, std::cout, std::cerr);
+}
+
+int Doctor(const CommandLine& line, const LoadedConfig& loaded) {
+  return RunDoctor(loaded, line.doctor, std::cout);
+}
+
+struct Runner {
+  CommandLine::Command command;
+  int (*run)(const CommandLine& line, const LoadedConfig& loaded);
+};
+
+constexpr Runner kRunners[] = {
+    {CommandLine::Command::kServe, Serve},
+    {CommandLine::Command::kGateway, Gateway},
+    {CommandLine::Command::kChat, Chat},
+    {CommandLine::Command::kTokenize, Tokenize},
+    {CommandLine::Command::kQuantize, Quantize},
+    {CommandLine::Command::kEval, Eval},
+    {CommandLine::Command::kDoctor, Doctor},
+};
+
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // A reader that went away is an error of its write.
   CommandLine line = ParseCommandLine(argc, argv, std::cout, std::cerr);
@@ -114,14 +157,10 @@ int Main(int argc, char** argv) {
   }
   const StatusOr<LoadedConfig> loaded = LoadConfig(line.sources);
   if (!loaded.ok()) return Complain(loaded.status(), kWrongUsage);
-  switch (line.command) {
-    case CommandLine::Command::kServe:
-      return Serve(line, *loaded);
-    case CommandLine::Command::kGateway:
-      return Gateway(line, *loaded);
-    default:
-      return Tokenize(line, *loaded);
+  for (const Runner& runner : kRunners) {
+    if (runner.command == line.command) return runner.run(line, *loaded);
   }
+  return kWrongUsage;
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ std::array<int64_t, kMemoryRows> MemoryCheck::Unexplained(const Accounts& live) 
   for (size_t row = 0; row < kMemoryRows; ++row) bytes[row] = live[row].bytes;
   bytes[kHeapRow] -= live[RowOf(MemoryPurpose::kRequests)].bytes +
                      live[RowOf(MemoryPurpose::kPrefixCache)].bytes;
-  bytes[kProcessRow] -= live[kHeapRow].bytes + most_pages_ * parts_.kv_page_bytes;
+  bytes[kProcessRow] -= live[kHeapRow].bytes + most_pages_ * parts_.kv_page_bytes +
+                        most_open_pages_ * parts_.kv_open_page_bytes;
   return bytes;
 }
 
@@ -110,6 +111,9 @@ void MemoryCheck::Look() {
     most_pages_ = pages;
     detectors_[RowOf(MemoryPurpose::kPrefixCache)].Restart();
   }
+  // A sequence that runs holds one at most, and there are no more than places.
+  most_open_pages_ =
+      std::max(most_open_pages_, std::min(engine.running, engine.max_sequences));
   const std::array<int64_t, kMemoryRows> bytes = Unexplained(live);
   for (size_t row = 0; row < kMemoryRows; ++row) {
     Judge(row, load, bytes[row], live[row].bytes);

@@ -6,7 +6,7 @@
 // equal load. Before it does, what grows by design is taken off:
 //   * the heap without what the ledger explains of it (requests, the prefix cache);
 //   * resident memory without the heap and without the pages of the KV pool that were
-//     ever in use, which are touched as they are needed;
+//     ever in use, the open ones among them, which are touched as they are needed;
 //   * the prefix cache's bookkeeping only compares while the pool does not fill further.
 // Each change of a verdict is one line in the log.
 //
@@ -46,6 +46,7 @@ class MemoryCheck {
     ServerMetrics& metrics;
     const Clock& clock;
     int64_t kv_page_bytes = 0;
+    int64_t kv_open_page_bytes = 0;
     std::function<SystemMemory()> system = ReadSystemMemory;
   };
 
@@ -76,6 +77,7 @@ class MemoryCheck {
   bool ending_ RENGA_GUARDED_BY(mutex_) = false;
   std::array<LeakDetector, kMemoryRows> detectors_ RENGA_GUARDED_BY(mutex_);
   int64_t most_pages_ RENGA_GUARDED_BY(mutex_) = 0;  // Ever in use at a look.
+  int64_t most_open_pages_ RENGA_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

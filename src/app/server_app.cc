@@ -7,6 +7,7 @@
 #include "app/app_control.h"
 #include "app/loaded_model.h"
 #include "app/memory_check.h"
+#include "app/progress_bar.h"
 #include "app/warm_up.h"
 #include "base/log.h"
 #include "base/memory_ledger.h"
@@ -18,6 +19,7 @@
 #include "engine/engine.h"
 #include "gateway/admin_listener.h"
 #include "gateway/http_gateway.h"
+#include "metrics/gateway_metrics.h"
 #include "metrics/server_metrics.h"
 #include "service/generation_service.h"
 #include "transport/admin_server.h"
@@ -49,12 +51,17 @@ Duration Milliseconds(int32_t count) { return std::chrono::milliseconds(count); 
 }  // namespace
 
 struct ServerApp::Impl {
-  Impl(const Config& c, BackendFactory f) : config(c), factory(std::move(f)) {}
+  Impl(const Config& c, BackendFactory f, std::ostream* p)
+      : config(c), factory(std::move(f)), progress(p) {}
   ~Impl() { StopAll(); }
 
   Status Listen();
   Status StartGateway();
   Status LoadModel();
+  Status LoadWeights();
+  MetricsOptions MetricsSettings() const;
+  std::string Exposition() const;
+  std::string Requests(bool slow_only) const;
   Status StartEngine();
   EngineOptions EngineSettings() const;
   GenerationOptions ServiceSettings() const;
@@ -74,9 +81,11 @@ struct ServerApp::Impl {
 
   const Config config;
   const BackendFactory factory;
+  std::ostream* const progress;
   const SystemClock clock;
   const TimePoint begin = std::chrono::steady_clock::now();
 
+  GatewayMetrics gateway_metrics;
   std::unique_ptr<ServerMetrics> metrics;
   std::unique_ptr<LoadedModel> model;
   std::unique_ptr<WaitQueue> queue;
@@ -112,14 +121,12 @@ Status ServerApp::Impl::Listen() {
   RENGA_ASSIGN_OR_RETURN(admin_grpc,
                          AdminServer::Listen(config.admin.grpc_address, keys));
   RENGA_RETURN_IF_ERROR(StartGateway());
-  const auto exposition = [this] {
-    const ServerMetrics* shown = shown_metrics;
-    return shown == nullptr ? std::string() : shown->Serialize();
-  };
   RENGA_ASSIGN_OR_RETURN(
       admin,
       AdminListener::Start(config.admin.address,
-                           {.metrics = exposition, .ready = [this] { return Ready(); }}));
+                           {.metrics = [this] { return Exposition(); },
+                            .ready = [this] { return Ready(); },
+                            .requests = [this](bool slow) { return Requests(slow); }}));
   LogInfo("listening",
           {{"grpc", std::string_view(grpc->address())},
            {"admin", std::string_view(admin->address())},
@@ -134,19 +141,54 @@ Status ServerApp::Impl::StartGateway() {
   StatusOr<std::unique_ptr<HttpGateway>> started = HttpGateway::Start(
       config.gateway, {grpc->InProcessChannel(TargetChannelArguments())},
       {.require_key = !config.auth.keys_file.empty(),
-       .write_timeout = Milliseconds(config.grpc.write_timeout_ms)});
+       .write_timeout = Milliseconds(config.grpc.write_timeout_ms),
+       .metrics = &gateway_metrics});
   RENGA_RETURN_IF_ERROR(started.status());
   gateway = *std::move(started);
   return OkStatus();
+}
+
+std::string ServerApp::Impl::Exposition() const {
+  const ServerMetrics* shown = shown_metrics;
+  std::string text = shown == nullptr ? "" : shown->Serialize();
+  if (!config.gateway.address.empty()) text += gateway_metrics.Serialize();
+  return text;
+}
+
+std::string ServerApp::Impl::Requests(bool slow_only) const {
+  const FlightRecorder nothing({});
+  const ServerMetrics* shown = shown_metrics;
+  return (shown == nullptr ? nothing : shown->flight_recorder)
+      .Trace(slow_only, clock.Now());
+}
+
+MetricsOptions ServerApp::Impl::MetricsSettings() const {
+  return {.otel_aliases = config.metrics.otel_aliases,
+          .recorder = {.requests = config.debug.recorded_requests,
+                       .slow = Milliseconds(config.debug.slow_ms)}};
+}
+
+Status ServerApp::Impl::LoadWeights() {
+  std::unique_ptr<ProgressBar> bar;
+  const auto show = [&](int64_t done, int64_t total) {
+    if (progress == nullptr) return;
+    if (bar == nullptr) {
+      bar = std::make_unique<ProgressBar>(*progress, "Loading", total, true);
+    }
+    bar->Update(done);
+    if (done == total) bar->Finish();
+  };
+  return model->LoadWeights(EngineBackendLimits(EngineSettings()), show);
 }
 
 Status ServerApp::Impl::LoadModel() {
   RENGA_ASSIGN_OR_RETURN(model, LoadedModel::Open(config));
   RENGA_RETURN_IF_ERROR(model->MakeDevice(factory));
   const BackendInfo device = model->backend().info();
-  metrics = std::make_unique<ServerMetrics>(model->name(), device.name);
+  metrics =
+      std::make_unique<ServerMetrics>(model->name(), device.name, MetricsSettings());
   shown_metrics = metrics.get();
-  RENGA_RETURN_IF_ERROR(model->LoadWeights(EngineBackendLimits(EngineSettings())));
+  RENGA_RETURN_IF_ERROR(LoadWeights());
   metrics->model_load.Set(SecondsSince(begin));
   metrics->SetKvPageBytes(model->backend().page_bytes());
   LogInfo("model_loaded",
@@ -221,7 +263,8 @@ void ServerApp::Impl::StartMemoryCheck() {
                          .board = board,
                          .metrics = *metrics,
                          .clock = clock,
-                         .kv_page_bytes = model->backend().page_bytes()});
+                         .kv_page_bytes = model->backend().page_bytes(),
+                         .kv_open_page_bytes = model->backend().open_page_bytes()});
   const Duration interval = Milliseconds(config.memory.check_interval_ms);
   if (interval > Duration::zero()) {
     memory->Start(interval);
@@ -342,8 +385,8 @@ void ServerApp::Impl::StopAll() {
   }
 }
 
-ServerApp::ServerApp(const Config& config, BackendFactory factory)
-    : impl_(std::make_unique<Impl>(config, std::move(factory))) {}
+ServerApp::ServerApp(const Config& config, BackendFactory factory, std::ostream* progress)
+    : impl_(std::make_unique<Impl>(config, std::move(factory), progress)) {}
 
 ServerApp::~ServerApp() = default;
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "app/backend_factory.h"
@@ -24,7 +25,9 @@ namespace renga {
 
 class ServerApp {
  public:
-  explicit ServerApp(const Config& config, BackendFactory factory = MakeDefaultBackend);
+  // `progress`: where a bar shows how far the model is loaded; nullptr: nowhere.
+  explicit ServerApp(const Config& config, BackendFactory factory = MakeDefaultBackend,
+                     std::ostream* progress = nullptr);
   ~ServerApp();
 
   // Returns when a request sent now would be served, or with the reason why not. After

@@ -52,6 +52,30 @@ std::string Milliseconds(Duration duration) {
   return std::to_string(us / 1000) + '.' + std::to_string(us % 1000 / 100);
 }
 
+// The log's line: each value a list, in the order in which the requests were made.
+struct Times {
+  void Add(const Completion& done) {
+    ++requests;
+    const auto append = [](std::string& list, const std::string& value) {
+      list += (list.empty() ? "" : ",") + value;
+    };
+    append(prompt_tokens, std::to_string(done.usage.prompt_tokens));
+    append(prefill_ms, Milliseconds(done.timings.prefill));
+    append(decode_ms, Milliseconds(done.timings.decode));
+  }
+  void LogLine() const {
+    LogInfo("warm_up", {{"requests", requests},
+                        {"prompt_tokens", std::string_view(prompt_tokens)},
+                        {"prefill_ms", std::string_view(prefill_ms)},
+                        {"decode_ms", std::string_view(decode_ms)}});
+  }
+
+  int64_t requests = 0;
+  std::string prompt_tokens;
+  std::string prefill_ms;
+  std::string decode_ms;
+};
+
 // `wanted` prompt tokens, or as many as there is `room` for.
 GenerateRequest MakeRequest(GenerationServiceImpl& service, int64_t vocab_size,
                             int64_t room, int64_t wanted) {
@@ -84,7 +108,7 @@ void WarmText(GenerationServiceImpl& service, const ModelInfo& model) {
 
 // Runs them together; those for which a small queue has no room follow one by one.
 Status RunRound(GenerationServiceImpl& service, int64_t vocab_size, int64_t room,
-                const std::vector<int64_t>& lengths) {
+                const std::vector<int64_t>& lengths, Times& times) {
   std::deque<WaitingSink> sinks(lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
     service.GenerateForWarmUp(MakeRequest(service, vocab_size, room, lengths[i]),
@@ -99,12 +123,10 @@ Status RunRound(GenerationServiceImpl& service, int64_t vocab_size, int64_t room
       continue;
     }
     if (failure.ok()) failure = done.status;
-    LogInfo("warm_up", {{"prompt_tokens", done.usage.prompt_tokens},
-                        {"prefill_ms", Milliseconds(done.timings.prefill)},
-                        {"decode_ms", Milliseconds(done.timings.decode)}});
+    times.Add(done);
   }
   for (const int64_t length : refused) {
-    if (failure.ok()) failure = RunRound(service, vocab_size, room, {length});
+    if (failure.ok()) failure = RunRound(service, vocab_size, room, {length}, times);
   }
   return failure;
 }
@@ -116,10 +138,12 @@ Status WarmUp(GenerationServiceImpl& service, int64_t kv_pages,
   const ModelInfo model = service.GetModel();
   const int64_t room = std::min(model.context_length, kv_pages * kPageTokens);
   WarmText(service, model);
+  Times times;
   for (const std::vector<int64_t>& lengths : Rounds()) {
     if (cancelled()) return OkStatus();
-    RENGA_RETURN_IF_ERROR(RunRound(service, model.vocab_size, room, lengths));
+    RENGA_RETURN_IF_ERROR(RunRound(service, model.vocab_size, room, lengths, times));
   }
+  times.LogLine();
   return OkStatus();
 }
 

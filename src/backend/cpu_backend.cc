@@ -15,10 +15,10 @@ namespace renga {
 
 namespace {
 
-// See CpuOps::quantise_row: a block keeps 8 bits unless its largest value is above 1.6
-// times the root mean square of its row's. On SmolLM2 a tenth of the blocks are, and
-// carry most of the noise that 8 bits make (kernels/README.md).
-constexpr float kFastCoarse = 2.56f;
+// See CpuOps::quantise_rows: a row keeps 8 bits in a block unless its largest value there
+// is above twice the root mean square of those of its blocks. What is above carries most
+// of the noise that 8 bits make: see bench/README.md, "Divergence from float32".
+constexpr float kFastCoarse = 4.0f;
 
 constexpr int64_t kMaxExtent = int64_t{1} << 24;  // Of any width of the model.
 constexpr int64_t kMaxRows = 1 << 16;             // Of one step.
@@ -113,7 +113,7 @@ StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& optio
 
 BackendInfo CpuBackend::info() const {
   // All instruction sets share one id: they give the same bits.
-  std::string numerics = coarse_ > 0.0f ? "renga-cpu-fast-1" : "renga-cpu-1";
+  std::string numerics = coarse_ > 0.0f ? "renga-cpu-fast-2" : "renga-cpu-1";
   if (pages_.has_value()) {
     numerics += "/kv-" + std::string(KvDtypeName(pages_->geometry().dtype)) + "." +
                 std::to_string(pages_->layout().version);
@@ -153,17 +153,29 @@ Status CpuBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
       geometry.head_dim != shape_.head_dim) {
     return InvalidArgument("kv", "the pool's geometry is not that of the model");
   }
-  RENGA_ASSIGN_OR_RETURN(pages_, KvPages::Create(geometry, pages));
+  RENGA_ASSIGN_OR_RETURN(KvPages kv_pages,
+                         KvPages::Create(geometry, pages, limits_.max_sequences));
+  if (kv_pages.has_open_pages()) {
+    RENGA_RETURN_IF_ERROR(
+        workspace_.AllocateOwnChunks(geometry, StepTables::MaxScratchChunks(limits_),
+                                     StepTables::MaxOwnChunks(limits_)));
+  }
+  pages_ = std::move(kv_pages);
   step_.emplace(StepTables::Limits{.shape = shape_,
                                    .backend = limits_,
                                    .pages = pages,
                                    .partial_rows = workspace_.partial_rows(),
-                                   .threads = pool_.threads()});
+                                   .threads = pool_.threads(),
+                                   .open_pages = pages_->has_open_pages()});
   return OkStatus();
 }
 
 int64_t CpuBackend::page_bytes() const {
   return pages_.has_value() ? pages_->page_bytes() : 0;
+}
+
+int64_t CpuBackend::open_page_bytes() const {
+  return pages_.has_value() ? pages_->open_page_bytes() : 0;
 }
 
 PageLayout CpuBackend::page_layout() const {

@@ -13,7 +13,7 @@
 namespace renga {
 
 struct CpuBackendOptions {
-  std::string isa = "auto";  // auto | portable | avx2 | avx512.
+  std::string isa = "auto";  // auto | portable | avx2 | avx512 | amx.
   int32_t threads = 0;       // The calling thread included; 0: all cores.
   // How many bits the activations of quantised weights have: high: 16; fast: 8 but for
   // the blocks of 32 that stand out of their row. Another numerics id, other bits.

@@ -1,5 +1,5 @@
 // CpuBackend: see cpu_backend.h. Set-up and pages are in cpu_backend.cc, the fused steps
-// in cpu_steps.cc.
+// in cpu_steps.cc, of these what writes and reads KV pages in cpu_attend.cc.
 //
 // A step is a chain of parallel regions. Work is split by weight panels (products), rows
 // (norms, rotation) or plan items (attention), never along k, so that no result depends
@@ -25,7 +25,7 @@ namespace renga {
 
 class CpuBackend final : public Backend {
  public:
-  // `coarse`: of CpuOps::quantise_row.
+  // `coarse`: of CpuOps::quantise_rows.
   CpuBackend(const CpuOps& ops, int threads, float coarse)
       : ops_(ops), coarse_(coarse), pool_(threads) {}
 
@@ -36,6 +36,7 @@ class CpuBackend final : public Backend {
   StatusOr<VectorId> LoadVector(std::span<const float> values) override;
   Status CreateKvPool(const KvGeometry& geometry, int64_t pages) override;
   int64_t page_bytes() const override;
+  int64_t open_page_bytes() const override;
   PageLayout page_layout() const override;
 
   Status ReadPage(PageId page, std::span<std::byte> bytes) override;
@@ -84,6 +85,12 @@ class CpuBackend final : public Backend {
   // `rows` rows of `cols` values as they are, and their codes if `w` wants.
   Input CodeRows(const PackedMatrix& w, const float* x, int64_t rows,
                  const QuantRows& codes);
+  // The codes of rows [first, end) of x, of one tile.
+  void CodeTile(const float* x, int64_t cols, int64_t first, int64_t end,
+                const QuantRows& codes) const;
+  // Calls function(first, end) for tiles of 8 rows.
+  template <class Function>
+  void ForTiles(int64_t rows, const Function& function);
   // Calls function(row) for all rows, 8 to a piece, so that a tile has one writer.
   template <class Function>
   void ForRows(int64_t rows, const Function& function);
@@ -96,12 +103,22 @@ class CpuBackend final : public Backend {
   void Matmul(WeightType type, const MatmulArgs& args) const;
 
   void RotateAndAppend(int32_t layer, int64_t row);
+  void AppendRow(int32_t layer, int64_t row, const float* k, const float* v);
+  // The f16 form of a chunk's K in one layer and KV head, V behind it.
+  uint8_t* OwnHead(const StepTables::OwnChunk& chunk, int32_t layer, int32_t kv_head);
+  uint8_t* PageHead(PageId page, int32_t layer, int32_t kv_head);
+  // Calls function(chunk, KV head) for all KV heads of these of the step's own chunks.
+  template <class Function>
+  void ForChunkHeads(const std::vector<int32_t>& chunks, const Function& function);
+  void CloseChunks(int32_t layer);       // Those that became whole, into their pages.
+  void MoveChunks(int32_t layer);        // From scratch to the open pages.
+  void PointToOwnChunks(int32_t layer);  // For AttendArgs::own.
   void AttendOne(int32_t layer, const AttendItem& item);
   void MergeOne(const StepTables::Merge& merge);
   // The columns of one panel: gate, up, and their product, for all rows.
   void GateUpPanel(const PackedMatrix& gate_up, const Input& in, int64_t panel);
-  void GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_t panel,
-                  int64_t tile, float* gate, float* up);
+  void GateUpStrip(const PackedMatrix& gate_up, const Input& in, int64_t panel,
+                   int64_t first_row, float* gate, float* up);
 
   std::span<const float> LogitRow(int32_t logit_row);  // [vocab], of the last Head.
   SampleResult SampleOne(const SampleSpec& spec, int worker, std::span<TopLogprob> top);
@@ -109,7 +126,7 @@ class CpuBackend final : public Backend {
   TokenId DrawOne(const SampleSpec& spec, int worker);
 
   const CpuOps& ops_;
-  const float coarse_;  // Of CpuOps::quantise_row.
+  const float coarse_;  // Of CpuOps::quantise_rows.
   ThreadPool pool_;
   bool configured_ = false;
   GraphShape shape_;

@@ -1,4 +1,5 @@
-// The fused steps of the CPU backend. See cpu_backend_impl.h.
+// The fused steps of the CPU backend; what reads and writes KV pages is in cpu_attend.cc.
+// See cpu_backend_impl.h.
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,10 @@ namespace {
 // Pieces per worker and region: enough for stealing to level the load, few enough that a
 // piece is long against its compare-and-swap.
 constexpr int64_t kPiecesPerWorker = 16;
+
+// Rows of gate and up that are multiplied before SwiGLU takes them from the first-level
+// cache: whole tiles, and enough of them for products that work on many rows at a time.
+constexpr int64_t kStripRows = 64;
 
 constexpr double kLog2E = 1.4426950408889634;
 
@@ -63,11 +68,27 @@ StatusOr<const float*> CpuBackend::FindVector(VectorId id, int64_t size,
 // ---- Products ----------------------------------------------------------------------
 
 template <class Function>
-void CpuBackend::ForRows(int64_t rows, const Function& function) {
+void CpuBackend::ForTiles(int64_t rows, const Function& function) {
   pool_.Run((rows + kTileRows - 1) / kTileRows, [&](int64_t tile, int) {
-    const int64_t end = std::min(rows, (tile + 1) * kTileRows);
-    for (int64_t row = tile * kTileRows; row < end; ++row) function(row);
+    function(tile * kTileRows, std::min(rows, (tile + 1) * kTileRows));
   });
+}
+
+template <class Function>
+void CpuBackend::ForRows(int64_t rows, const Function& function) {
+  ForTiles(rows, [&](int64_t first, int64_t end) {
+    for (int64_t row = first; row < end; ++row) function(row);
+  });
+}
+
+void CpuBackend::CodeTile(const float* x, int64_t cols, int64_t first, int64_t end,
+                          const QuantRows& codes) const {
+  ops_.quantise_rows({.x = x + first * cols,
+                      .x_stride = cols,
+                      .rows = end - first,
+                      .cols = cols,
+                      .coarse = coarse_,
+                      .out = TileOf(codes, cols, first / kTileRows)});
 }
 
 template <class SourceRow>
@@ -75,11 +96,13 @@ CpuBackend::Input CpuBackend::NormRows(const PackedMatrix& w, const float* weigh
                                        int64_t rows, const SourceRow& source_row) {
   const Input in{
       .x = workspace_.normed().data(), .codes = workspace_.input_codes(), .rows = rows};
-  ForRows(rows, [&](int64_t row) {
-    const float* x = workspace_.x().data() + source_row(row) * shape_.dim;
-    float* out = workspace_.normed().data() + row * shape_.dim;
-    ops_.rms_norm(x, weight, shape_.dim, shape_.norm_eps, out);
-    if (w.any_quantised()) ops_.quantise_row(out, shape_.dim, coarse_, row, in.codes);
+  ForTiles(rows, [&](int64_t first, int64_t end) {
+    for (int64_t row = first; row < end; ++row) {
+      const float* x = workspace_.x().data() + source_row(row) * shape_.dim;
+      float* out = workspace_.normed().data() + row * shape_.dim;
+      ops_.rms_norm(x, weight, shape_.dim, shape_.norm_eps, out);
+    }
+    if (w.any_quantised()) CodeTile(in.x, shape_.dim, first, end, in.codes);
   });
   return in;
 }
@@ -88,8 +111,8 @@ CpuBackend::Input CpuBackend::CodeRows(const PackedMatrix& w, const float* x,
                                        int64_t rows, const QuantRows& codes) {
   const Input in{.x = x, .codes = codes, .rows = rows};
   if (!w.any_quantised()) return in;
-  ForRows(rows, [&](int64_t row) {
-    ops_.quantise_row(x + row * w.cols(), w.cols(), coarse_, row, in.codes);
+  ForTiles(rows, [&](int64_t first, int64_t end) {
+    CodeTile(x, w.cols(), first, end, in.codes);
   });
   return in;
 }
@@ -102,8 +125,11 @@ void CpuBackend::Matmul(WeightType type, const MatmulArgs& args) const {
       return ops_.matmul_f16(args);
     case WeightType::kQ8_0:
       return ops_.matmul_q8_0(args);
+    case WeightType::kQ4_0:  // Its panels are those of Q4_1.
     case WeightType::kQ4_1:
       return ops_.matmul_q4_1(args);
+    case WeightType::kQ4_K:
+      return ops_.matmul_q4_k(args);
   }
 }
 
@@ -173,6 +199,7 @@ Status CpuBackend::NormQkvRopeAppend(int32_t layer, const LayerWeights& weights)
   const Input in = NormRows(*w, norm, rows, [](int64_t row) { return row; });
   Multiply(*w, in, {.data = workspace_.qkv().data(), .stride = qkv_width()});
   ForRows(rows, [&](int64_t row) { RotateAndAppend(layer, row); });
+  CloseChunks(layer);
   return OkStatus();
 }
 
@@ -195,68 +222,7 @@ void CpuBackend::RotateAndAppend(int32_t layer, int64_t row) {
   rope.heads = shape_.kv_heads;
   rope.scale = 1.0f;
   ops_.rope(rope);
-  const PageId page =
-      step_->sequence_of(row).pages[static_cast<size_t>(position / kPageTokens)];
-  const auto append =
-      pages_->geometry().dtype == KvDtype::kF32 ? ops_.kv_append_f32 : ops_.kv_append_f16;
-  for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-    append({.k = k + int64_t{head} * shape_.head_dim,
-            .v = v + int64_t{head} * shape_.head_dim,
-            .page = pages_->Base(layer, head) + page * pages_->page_bytes(),
-            .head_dim = shape_.head_dim,
-            .slot = static_cast<int32_t>(position % kPageTokens)});
-  }
-}
-
-Status CpuBackend::Attend(int32_t layer) {
-  RENGA_RETURN_IF_ERROR(CheckLayer(layer));
-  const std::vector<AttendItem>& items = step_->items();
-  pool_.Run(static_cast<int64_t>(items.size()), [&](int64_t item, int) {
-    AttendOne(layer, items[static_cast<size_t>(item)]);
-  });
-  const std::vector<StepTables::Merge>& merges = step_->merges();
-  pool_.Run(static_cast<int64_t>(merges.size()),
-            [&](int64_t merge, int) { MergeOne(merges[static_cast<size_t>(merge)]); });
-  return OkStatus();
-}
-
-void CpuBackend::AttendOne(int32_t layer, const AttendItem& item) {
-  const int32_t heads = shape_.heads / shape_.kv_heads;
-  const int64_t offset = int64_t{item.kv_head} * heads * shape_.head_dim;
-  const auto attend =
-      pages_->geometry().dtype == KvDtype::kF32 ? ops_.attend_f32 : ops_.attend_f16;
-  attend({.q = workspace_.qkv().data() + item.first_row * qkv_width() + offset,
-          .q_stride = qkv_width(),
-          .out = workspace_.attention().data() + item.first_row * q_width() + offset,
-          .out_stride = q_width(),
-          .rows = item.rows,
-          .heads = heads,
-          .head_dim = shape_.head_dim,
-          .first_position = step_->position_of(item.first_row),
-          .pool = pages_->Base(layer, item.kv_head),
-          .page_stride = pages_->page_bytes(),
-          .pages = step_->sequence_of(item.first_row).pages.data(),
-          .first_group = item.first_group,
-          .groups = item.groups,
-          .partials = workspace_.partials().data() +
-                      int64_t{item.kv_head} * heads * workspace_.partial_head_stride(),
-          .partial_rows = step_->partial_rows() + item.first_row,
-          .partial_row_stride = workspace_.partial_row_stride(),
-          .partial_head_stride = workspace_.partial_head_stride()});
-}
-
-void CpuBackend::MergeOne(const StepTables::Merge& merge) {
-  const int32_t heads = shape_.heads / shape_.kv_heads;
-  const int64_t slot = step_->partial_rows()[merge.row];
-  for (int64_t head = int64_t{merge.kv_head} * heads;
-       head < (int64_t{merge.kv_head} + 1) * heads; ++head) {
-    const float* partials = workspace_.partials().data() +
-                            slot * workspace_.partial_row_stride() +
-                            head * workspace_.partial_head_stride();
-    float* out =
-        workspace_.attention().data() + merge.row * q_width() + head * shape_.head_dim;
-    ops_.merge_partials(partials, merge.groups, shape_.head_dim, out);
-  }
+  AppendRow(layer, row, k, v);
 }
 
 Status CpuBackend::OutProjAdd(const LayerWeights& weights) {
@@ -293,8 +259,8 @@ Status CpuBackend::Mlp(const LayerWeights& weights) {
   return OkStatus();
 }
 
-void CpuBackend::GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_t panel,
-                            int64_t tile, float* gate, float* up) {
+void CpuBackend::GateUpStrip(const PackedMatrix& gate_up, const Input& in, int64_t panel,
+                             int64_t first_row, float* gate, float* up) {
   for (int64_t half = 0; half < 2; ++half) {
     const PackedMatrix::Segment& segment = gate_up.segments()[static_cast<size_t>(half)];
     Matmul(segment.type,
@@ -302,10 +268,10 @@ void CpuBackend::GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_
             .panel_count = 1,
             .cols = shape_.dim,
             .outputs = std::min(kPanelRows, segment.rows - panel * kPanelRows),
-            .quant = TileOf(in.codes, shape_.dim, tile),
-            .x = in.x + tile * kTileRows * shape_.dim,
+            .quant = TileOf(in.codes, shape_.dim, first_row / kTileRows),
+            .x = in.x + first_row * shape_.dim,
             .x_stride = shape_.dim,
-            .rows = std::min(kTileRows, in.rows - tile * kTileRows),
+            .rows = std::min(kStripRows, in.rows - first_row),
             .out = half == 0 ? gate : up,
             .out_stride = kPanelRows});
   }
@@ -313,15 +279,15 @@ void CpuBackend::GateUpTile(const PackedMatrix& gate_up, const Input& in, int64_
 
 void CpuBackend::GateUpPanel(const PackedMatrix& gate_up, const Input& in,
                              int64_t panel) {
-  alignas(64) float gate[kTileRows * kPanelRows];
-  alignas(64) float up[kTileRows * kPanelRows];
+  alignas(64) float gate[kStripRows * kPanelRows];
+  alignas(64) float up[kStripRows * kPanelRows];
   const int64_t columns = std::min(kPanelRows, shape_.ffn - panel * kPanelRows);
-  for (int64_t tile = 0; tile * kTileRows < in.rows; ++tile) {
-    GateUpTile(gate_up, in, panel, tile, gate, up);
-    const int64_t rows = std::min(kTileRows, in.rows - tile * kTileRows);
+  for (int64_t first = 0; first < in.rows; first += kStripRows) {
+    GateUpStrip(gate_up, in, panel, first, gate, up);
+    const int64_t rows = std::min(kStripRows, in.rows - first);
     for (int64_t row = 0; row < rows; ++row) {
-      float* out = workspace_.act().data() + (tile * kTileRows + row) * shape_.ffn +
-                   panel * kPanelRows;
+      float* out =
+          workspace_.act().data() + (first + row) * shape_.ffn + panel * kPanelRows;
       ops_.swiglu(gate + row * kPanelRows, up + row * kPanelRows, columns, out);
     }
   }

@@ -22,30 +22,40 @@ WeightType WeightTypeOf(TensorType type) {
       return WeightType::kQ8_0;
     case TensorType::kQ4_1:
       return WeightType::kQ4_1;
+    case TensorType::kQ4_0:
+      return WeightType::kQ4_0;
+    case TensorType::kQ4_K:
+      return WeightType::kQ4_K;
   }
   return WeightType::kF32;
 }
 
-std::string ShapeOf(const TensorView& view) {
-  return std::string(TensorTypeName(view.type)) + " " + std::to_string(view.rows) +
-         " x " + std::to_string(view.cols);
+Status Refuse(const TensorView& view, const std::string& why) {
+  const std::string shape = std::string(TensorTypeName(view.type)) + " " +
+                            std::to_string(view.rows) + " x " + std::to_string(view.cols);
+  return InvalidArgument(view.name.empty() ? "tensor" : std::string(view.name),
+                         shape + ": " + why);
 }
 
 Status CheckView(const TensorView& view, int64_t cols) {
-  if (view.data == nullptr) return InvalidArgument("tensor", ShapeOf(view) + ": no data");
+  if (view.data == nullptr) return Refuse(view, "no data");
   if (view.rows < 1 || view.cols < 1 || view.rows > kMaxExtent ||
       view.cols > kMaxExtent) {
-    return InvalidArgument("tensor", ShapeOf(view) +
-                                         ": rows and columns must be in [1, " +
-                                         std::to_string(kMaxExtent) + "]");
+    return Refuse(view,
+                  "rows and columns must be in [1, " + std::to_string(kMaxExtent) + "]");
   }
   if (view.cols != cols) {
-    return InvalidArgument("tensor", ShapeOf(view) + ": stacked on a matrix with " +
-                                         std::to_string(cols) + " columns");
+    return Refuse(view, "stacked on a matrix with " + std::to_string(cols) + " columns");
   }
-  if (IsQuantised(WeightTypeOf(view.type)) && cols % kBlockValues != 0) {
-    return InvalidArgument("tensor",
-                           ShapeOf(view) + ": columns must be a multiple of 32");
+  const WeightType type = WeightTypeOf(view.type);
+  if (cols % FileBlockValues(type) != 0) {
+    return Refuse(
+        view, "columns must be a multiple of " + std::to_string(FileBlockValues(type)));
+  }
+  if (!FitsPanels(type, reinterpret_cast<const uint8_t*>(view.data), view.rows, cols)) {
+    return Refuse(view,
+                  "a block's scale is 8192 or more, which is more than -8 times a "
+                  "scale can be as a half");
   }
   return OkStatus();
 }
@@ -59,7 +69,7 @@ StatusOr<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> stacked) {
   int64_t bytes = 0;
   for (const TensorView& view : stacked) {
     if (Status status = CheckView(view, matrix.cols_); !status.ok()) return status;
-    Segment segment{.type = WeightTypeOf(view.type),
+    Segment segment{.type = PanelTypeOf(WeightTypeOf(view.type)),
                     .rows = view.rows,
                     .first_row = matrix.rows_,
                     .first_panel = matrix.panels_,
@@ -81,8 +91,9 @@ StatusOr<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> stacked) {
   for (size_t i = 0; i < stacked.size(); ++i) {
     Segment& segment = matrix.segments_[i];
     segment.data = target;
-    PackPanels(segment.type, reinterpret_cast<const uint8_t*>(stacked[i].data),
-               segment.rows, matrix.cols_, target);
+    PackPanels(WeightTypeOf(stacked[i].type),
+               reinterpret_cast<const uint8_t*>(stacked[i].data), segment.rows,
+               matrix.cols_, target);
     target += segment.panels * segment.panel_bytes;
   }
   return matrix;

@@ -20,7 +20,7 @@ namespace renga {
 class PackedMatrix {
  public:
   struct Segment {
-    WeightType type = WeightType::kF32;
+    WeightType type = WeightType::kF32;  // Of the panels.
     int64_t rows = 0;
     int64_t first_row = 0;    // Of the stacked matrix.
     int64_t first_panel = 0;  // Counted through all segments.

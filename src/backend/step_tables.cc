@@ -30,6 +30,12 @@ StepTables::StepTables(const Limits& limits) : limits_(limits) {
   cover_.resize(row_heads * static_cast<size_t>(cover_words_));
   items_.reserve(row_heads);
   merges_.reserve(static_cast<size_t>(limits.partial_rows * limits.shape.kv_heads));
+  if (!limits.open_pages) return;
+  const size_t most = static_cast<size_t>(MaxOwnChunks(limits.backend));
+  own_chunks_.reserve(most);
+  whole_chunks_.reserve(most);
+  moved_chunks_.reserve(most);
+  first_own_chunk_.reserve(static_cast<size_t>(limits.backend.max_sequences));
 }
 
 Status StepTables::Build(const StepBatch& batch, const AttendPlan& plan) {
@@ -49,6 +55,7 @@ Status StepTables::Build(const StepBatch& batch, const AttendPlan& plan) {
   RENGA_RETURN_IF_ERROR(CheckLogitRows(batch));
   RENGA_RETURN_IF_ERROR(CheckPlan(batch, plan));
   OrderItems(plan);
+  if (limits_.open_pages) ListOwnChunks(batch);
   batch_ = batch;
   return OkStatus();
 }
@@ -104,7 +111,14 @@ Status StepTables::CheckSequence(const SequenceRows& sequence,
           "step.sequences", Numbers(page, " is not a page of a pool of ", limits_.pages));
     }
   }
-  return OkStatus();
+  const int64_t open_pages = limits_.backend.max_sequences;
+  if (!limits_.open_pages ||
+      (sequence.open_page >= 0 && sequence.open_page < open_pages)) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "step.sequences",
+      Numbers(sequence.open_page, " is not an open page of a pool of ", open_pages));
 }
 
 Status StepTables::CheckLogitRows(const StepBatch& batch) const {
@@ -214,6 +228,32 @@ void StepTables::OrderItems(const AttendPlan& plan) {
       if (begin + place >= count * (worker + 1) / threads) continue;
       items_[static_cast<size_t>(begin + place)] =
           plan.items[static_cast<size_t>(next++)];
+    }
+  }
+}
+
+void StepTables::ListOwnChunks(const StepBatch& batch) {
+  own_chunks_.clear();
+  whole_chunks_.clear();
+  moved_chunks_.clear();
+  first_own_chunk_.clear();
+  int32_t scratch = 0;
+  for (const SequenceRows& sequence : batch.sequences) {
+    first_own_chunk_.push_back(static_cast<int32_t>(own_chunks_.size()));
+    const int32_t end = sequence.first_position + sequence.rows;
+    const int32_t first = sequence.first_position / kPageTokens;
+    for (int32_t chunk = first; chunk * kPageTokens < end; ++chunk) {
+      const int32_t index = static_cast<int32_t>(own_chunks_.size());
+      const int32_t tokens = std::min(kPageTokens, end - chunk * kPageTokens);
+      own_chunks_.push_back({.page = sequence.pages[static_cast<size_t>(chunk)],
+                             .open_page = sequence.open_page,
+                             .scratch = chunk == first ? -1 : scratch++,
+                             .tokens = tokens});
+      if (tokens == kPageTokens) {
+        whole_chunks_.push_back(index);
+      } else if (chunk != first) {
+        moved_chunks_.push_back(index);
+      }
     }
   }
 }

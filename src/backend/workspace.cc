@@ -52,6 +52,15 @@ StatusOr<Workspace> Workspace::Allocate(const GraphShape& shape,
   return workspace;
 }
 
+Status Workspace::AllocateOwnChunks(const KvGeometry& geometry, int64_t scratch_chunks,
+                                    int64_t own_chunks) {
+  // K and V as halves.
+  chunk_bytes_ = 4 * int64_t{kPageTokens} * geometry.kv_heads * geometry.head_dim;
+  own_chunks_ = own_chunks;
+  own_heads_.resize(static_cast<size_t>(geometry.kv_heads * own_chunks));
+  return AllocateFloats(scratch_chunks * chunk_bytes_ / 4, chunks_);
+}
+
 Status Workspace::AllocateRows(const GraphShape& shape, const BackendLimits& limits) {
   const int64_t rows8 = RoundUp(limits.max_rows, kTileRows);
   const int64_t q_width = int64_t{shape.heads} * shape.head_dim;

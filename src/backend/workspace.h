@@ -1,5 +1,5 @@
-// Workspace: every buffer of a step, allocated once by Configure. Memory is touched when
-// it is first written, so a generous limit costs address space only.
+// Workspace: every buffer of a step, allocated once at start. Memory is touched when it
+// is first written, so a generous limit costs address space only.
 //
 // Legend: as in include/renga/backend.h; rows8 = max_rows rounded up to tiles of 8.
 
@@ -31,6 +31,10 @@ class Workspace {
  public:
   static StatusOr<Workspace> Allocate(const GraphShape& shape,
                                       const BackendLimits& limits, int threads);
+  // For pages with open pages: room for so many chunks in f16 form, of one layer, and for
+  // pointers to so many.
+  Status AllocateOwnChunks(const KvGeometry& geometry, int64_t scratch_chunks,
+                           int64_t own_chunks);
 
   std::span<float> x() { return x_.As<float>(); }            // [max_rows, dim]
   std::span<float> normed() { return normed_.As<float>(); }  // [max_rows, dim]
@@ -62,6 +66,17 @@ class Workspace {
   int64_t partial_head_stride() const { return partial_head_stride_; }
   int64_t partial_row_stride() const { return partial_row_stride_; }
 
+  // [kv_heads][K then V of an open page]
+  uint8_t* scratch_chunk(int64_t chunk) {
+    return chunks_.As<uint8_t>().data() + chunk * chunk_bytes_;
+  }
+  // Where one KV head of the step's own chunks lies, in the layer in progress.
+  std::span<const uint8_t*> own_heads(int64_t kv_head) {
+    return std::span(own_heads_)
+        .subspan(static_cast<size_t>(kv_head * own_chunks_),
+                 static_cast<size_t>(own_chunks_));
+  }
+
   // cos and sin of one position, [rope_dims / 2] each.
   const float* rope_cos(int64_t position) const {
     return rope_.As<float>().data() + position * 2 * rope_pairs_;
@@ -84,6 +99,8 @@ class Workspace {
   AlignedBuffer top_;                          // [max_specs, kMaxTopLogprobs]
   QuantBuffer input_codes_;                    // Up to max(dim, q_width) cols.
   QuantBuffer act_codes_;                      // ffn cols.
+  AlignedBuffer chunks_;                       // [scratch chunks][chunk_bytes]
+  std::vector<const uint8_t*> own_heads_;      // [kv_heads][own_chunks]
   std::vector<SampleScratch> sample_scratch_;  // [threads]
   int64_t vocab_ = 0;
   int64_t max_specs_ = 0;
@@ -91,6 +108,8 @@ class Workspace {
   int64_t partial_head_stride_ = 0;
   int64_t partial_row_stride_ = 0;
   int64_t rope_pairs_ = 0;
+  int64_t chunk_bytes_ = 0;
+  int64_t own_chunks_ = 0;
 };
 
 }  // namespace renga

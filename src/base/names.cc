@@ -61,6 +61,10 @@ std::string_view TensorTypeName(TensorType type) {
       return "Q8_0";
     case TensorType::kQ4_1:
       return "Q4_1";
+    case TensorType::kQ4_0:
+      return "Q4_0";
+    case TensorType::kQ4_K:
+      return "Q4_K";
   }
   return "?";
 }

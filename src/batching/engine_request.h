@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "metrics/flight_recorder.h"
 #include "renga/request.h"
 #include "renga/token_sink.h"
 
@@ -42,7 +43,9 @@ struct EngineRequest {
   // False: one of the server's own. It is never refused by prediction, and leaves no
   // trace in the metrics of requests and their tokens.
   bool counted = true;
+  FlightTicket ticket{};  // Its timeline in the flight recorder.
   TimePoint arrival{};
+  TimePoint queued{};  // When it entered the wait queue.
   std::optional<TimePoint> deadline;
   std::unique_ptr<TokenSink> sink;  // Gets exactly one OnDone.
 };

@@ -87,7 +87,8 @@ Engine::Engine(const EngineOptions& options, Transformer& transformer, WaitQueue
       board_(board),
       metrics_(metrics),
       clock_(clock),
-      store_(options.pages, options.prefix_cache, transformer.backend()),
+      store_(options.pages, limits_.max_sequences, options.prefix_cache,
+             transformer.backend()),
       window_(WindowOptions(options.scheduler)),
       scheduler_(StepLimits(options.scheduler, limits_)),
       load_(clock.Now()),
@@ -99,11 +100,13 @@ Engine::Engine(const EngineOptions& options, Transformer& transformer, WaitQueue
   running_.reserve(sequences);
   views_.reserve(sequences);
   chosen_.reserve(sequences);
+  planned_.reserve(sequences);
   counting_.reserve(sequences);
   ended_.reserve(sequences);
   plan_.rows.reserve(sequences);
   plan_.preempted.reserve(sequences);
   token_logprob_.top.reserve(kMaxTopLogprobs);
+  slices_.reserve(sequences);
   Publish();
 }
 
@@ -225,6 +228,8 @@ Status Engine::CheckRequest(const EngineRequest& request) const {
 Status Engine::CheckDeadline(const EngineRequest& request, int64_t uncached,
                              TimePoint now) const {
   if (!request.counted) return OkStatus();
+  // See GenerationServiceImpl::CheckTime.
+  if (running_.empty() && window_.size() == 0) return OkStatus();
   const int64_t assumed = request.assumed_uncached;
   if (assumed >= 0 && uncached <= assumed + kPageTokens) return OkStatus();
   std::optional<TimePoint> latest = request.deadline;
@@ -251,6 +256,8 @@ void Engine::Resume(RequestId id) {
   RequestGroup& group = *found->second;
   group.paused = false;
   const TimePoint now = clock_.Now();
+  metrics_.flight_recorder.Span(group.request().ticket, FlightEvent::kPaused,
+                                group.paused_at, now);
   for (Sequence& choice : group.choices()) {
     choice.last_token = now;  // The reader's pause is no gap of ours.
     if (choice.place != SequencePlace::kParked) continue;
@@ -368,7 +375,13 @@ void Engine::Admit(TimePoint now) {
   // Only now, as a request that fails here may end another one of these.
   for (Sequence* sequence : chosen_) {
     if (sequence->place != SequencePlace::kRunning) continue;
-    if (!sequence->group().admitted) AdmitFirstTime(sequence->group(), now);
+    RequestGroup& group = sequence->group();
+    if (!group.admitted) {
+      AdmitFirstTime(group, now);
+    } else {
+      metrics_.flight_recorder.Mark(group.request().ticket, FlightEvent::kReadmitted,
+                                    now);
+    }
     TakeCached(*sequence);
   }
 }
@@ -376,6 +389,8 @@ void Engine::Admit(TimePoint now) {
 void Engine::AdmitFirstTime(RequestGroup& group, TimePoint now) {
   group.admitted = true;
   group.admitted_at = now;
+  metrics_.flight_recorder.Span(group.request().ticket, FlightEvent::kQueue,
+                                group.request().queued, now);
   group.Reserve();
   queue_.Release(1, group.prompt_tokens());
   if (!group.request().counted) return;

@@ -24,6 +24,7 @@
 // A paused request keeps its pages and takes part in no step until it is resumed. It
 // holds up nobody: its pages count as evictable for admission (it is preempted when they
 // are needed) and it holds no running place, as long as no more than max_sequences stall.
+// Its open page goes to a sequence of a step that finds no other (FreeOpenPages).
 //
 // When a step fails, the requests of that step fail with the device's code (UNAVAILABLE
 // or INTERNAL) and the engine goes on with the others; so does a request whose page could
@@ -122,6 +123,8 @@ class Engine {
   void Step();
   void TakeWhatOthersEntered();
   void PlanStep();
+  void FreeOpenPages();
+  Sequence* RestingHolder() const;
   Status RunStep();
   void FailStep(const Status& status);
   void Preempt(Sequence& sequence);
@@ -145,6 +148,8 @@ class Engine {
 
   // ---- For others to see (engine_report.cc).
   void ObserveStep(TimePoint start, TimePoint end);
+  void RecordStep(TimePoint start, TimePoint end);
+  void RecordEnd(const RequestGroup& group, TimePoint now);
   void NotePoolPressure();
   void Publish();
   void ShowGauges(TimePoint now);
@@ -189,9 +194,11 @@ class Engine {
   StepPlan plan_;
   std::vector<SequenceView> views_;        // [running]
   std::vector<Sequence*> chosen_;          // Scratch.
+  std::vector<Sequence*> planned_;         // Of `plan_`, in its order.
   std::vector<const Sequence*> counting_;  // Scratch.
   StepInput input_;
   TokenLogprob token_logprob_;  // What is being delivered.
+  std::vector<FlightRecorder::Slice> slices_;
 
   mutable Mutex stop_mutex_;
   std::optional<Status> stop_ RENGA_GUARDED_BY(stop_mutex_);

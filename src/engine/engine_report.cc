@@ -42,6 +42,36 @@ void Engine::ObserveStep(TimePoint start, TimePoint end) {
   metrics_.engine_busy.Increment(Seconds(end - start));
   metrics_.batch_size.Observe(static_cast<double>(entries.size()));
   metrics_.batch_tokens.Observe(static_cast<double>(shape.rows));
+  if (metrics_.flight_recorder.on()) RecordStep(start, end);
+}
+
+void Engine::RecordStep(TimePoint start, TimePoint end) {
+  slices_.clear();
+  FlightRecorder::Step step{.begin = start, .end = end};
+  for (const StepEntry& entry : input_.entries()) {
+    step.sequences += 1;
+    step.rows += static_cast<int32_t>(entry.rows);
+    if (entry.decodes) {
+      step.decoding += 1;
+    } else {
+      slices_.push_back({.ticket = entry.sequence->request().ticket, .rows = entry.rows});
+    }
+  }
+  metrics_.flight_recorder.AddStep(step, slices_);
+}
+
+void Engine::RecordEnd(const RequestGroup& group, TimePoint now) {
+  FlightRecorder& recorder = metrics_.flight_recorder;
+  const FlightTicket& ticket = group.request().ticket;
+  if (group.paused) recorder.Span(ticket, FlightEvent::kPaused, group.paused_at, now);
+  const auto shorter = [](const Sequence& a, const Sequence& b) {
+    return a.max_gap < b.max_gap;
+  };
+  const Sequence& worst =
+      *std::max_element(group.choices().begin(), group.choices().end(), shorter);
+  if (worst.max_gap == Duration{}) return;
+  recorder.Span(ticket, FlightEvent::kWorstGap, worst.max_gap_end - worst.max_gap,
+                worst.max_gap_end);
 }
 
 // Smaller batches from when the running sequences could not all take their next page.

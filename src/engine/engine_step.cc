@@ -95,6 +95,8 @@ void Engine::Preempt(Sequence& sequence) {
     return;
   }
   metrics_.preemptions.Increment();
+  metrics_.flight_recorder.Mark(sequence.request().ticket, FlightEvent::kPreempted,
+                                clock_.Now());
   LeaveRunning(sequence);
   sequence.lost = sequence.computed();
   store_.Release(sequence);
@@ -105,14 +107,49 @@ void Engine::Preempt(Sequence& sequence) {
   }
 }
 
+// Sees to it that each sequence of the step can hold an open page. There are as many as
+// sequences in a step; others may have some as well (paused ones, and those that were
+// resumed while the step was full), and lose them and what they computed since their last
+// whole page.
+void Engine::FreeOpenPages() {
+  const auto lacks = [](const Sequence* sequence) { return sequence->open_page() < 0; };
+  const int64_t wanted = std::count_if(planned_.begin(), planned_.end(), lacks);
+  while (store_.open_total() > 0 && store_.open_free() < wanted) {
+    Sequence* holder = RestingHolder();
+    RENGA_CHECK(holder != nullptr);
+    const int64_t lost = holder->DropOpenPage();
+    metrics_.wasted_tokens_preempted.Increment(static_cast<double>(lost));
+  }
+}
+
+// A holder of an open page that takes no part in the step: a paused one rather than
+// others, and then the youngest.
+Sequence* Engine::RestingHolder() const {
+  Sequence* best = nullptr;
+  const auto rank = [](const Sequence& sequence) {
+    return std::pair(sequence.group().paused, sequence.age());
+  };
+  for (Sequence* sequence : running_) {
+    if (sequence->open_page() < 0) continue;
+    if (std::find(planned_.begin(), planned_.end(), sequence) != planned_.end()) continue;
+    if (best == nullptr || rank(*sequence) > rank(*best)) best = sequence;
+  }
+  return best;
+}
+
 // Runs the rows of the plan and fills the results of `input_`.
 Status Engine::RunStep() {
-  input_.Clear();
+  planned_.clear();
   for (const PlannedRows& planned : plan_.rows) {
-    Sequence& sequence = *running_[static_cast<size_t>(planned.sequence)];
+    planned_.push_back(running_[static_cast<size_t>(planned.sequence)]);
+  }
+  FreeOpenPages();
+  input_.Clear();
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    const PlannedRows& planned = plan_.rows[i];
     // The plan made room.
-    RENGA_CHECK(store_.Grow(sequence, sequence.computed() + planned.rows));
-    input_.Add(sequence, planned.rows, planned.samples, planned.decodes);
+    RENGA_CHECK(store_.Grow(*planned_[i], planned_[i]->computed() + planned.rows));
+    input_.Add(*planned_[i], planned.rows, planned.samples, planned.decodes);
   }
   input_.Finish();
   RENGA_RETURN_IF_ERROR(transformer_.Forward(input_.batch()));
@@ -210,6 +247,8 @@ bool Engine::Fork(RequestGroup& group, size_t sampled) {
 void Engine::Start(RequestGroup& group, TimePoint now) {
   group.started = true;
   group.prompt_done = now;
+  metrics_.flight_recorder.Mark(group.request().ticket, FlightEvent::kFirstToken, now,
+                                group.cached_tokens);
   const KvSource source =
       group.cached_tokens > 0 ? KvSource::kPrefixCache : KvSource::kComputed;
   const EngineRequest& request = group.request();
@@ -260,6 +299,7 @@ void Engine::DeliverToken(Sequence& sequence, const SampleResult& result, TimePo
 // Choices that wait after a preemption must not take a place that they can't use.
 void Engine::Pause(RequestGroup& group) {
   group.paused = true;
+  group.paused_at = clock_.Now();
   for (Sequence& choice : group.choices()) {
     if (choice.place != SequencePlace::kWaiting) continue;
     LeaveWindow(choice);
@@ -275,7 +315,10 @@ void Engine::NoteToken(Sequence& sequence, TimePoint now) {
     sequence.first_token = now;
   } else {
     const Duration gap = now - sequence.last_token;
-    sequence.max_gap = std::max(sequence.max_gap, gap);
+    if (gap > sequence.max_gap) {
+      sequence.max_gap = gap;
+      sequence.max_gap_end = now;
+    }
     if (counted) metrics_.inter_token_latency.Observe(gap);
   }
   sequence.last_token = now;
@@ -336,6 +379,7 @@ void Engine::End(RequestGroup& group, Completion completion) {
   completion.usage = group.usage();
   completion.timings = group.timings();
   ObserveEnd(group, completion);
+  RecordEnd(group, clock_.Now());
   request_bytes_ -= group.reserved_bytes();
   const auto found = requests_.find(group.id());
   ended_.push_back(std::move(found->second));

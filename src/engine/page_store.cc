@@ -9,10 +9,11 @@
 
 namespace renga {
 
-PageStore::PageStore(int64_t pages, bool reuse, Backend& backend)
+PageStore::PageStore(int64_t pages, int64_t sequences, bool reuse, Backend& backend)
     : reuse_(reuse),
       backend_(backend),
       pool_(pages),
+      open_pool_(backend.open_page_bytes() > 0 ? sequences : 0),
       cache_(pool_),
       counted_in_(static_cast<size_t>(pages), 0) {}
 
@@ -22,8 +23,10 @@ bool PageStore::Shares(const Sequence& sequence) const {
 
 PrefixCache::Length PageStore::Find(const Sequence& sequence) const {
   if (!Shares(sequence)) return {};
-  return cache_.Find(sequence.request().cache_salt, sequence.tokens(),
-                     sequence.reusable_tokens());
+  PrefixCache::Length found = cache_.Find(sequence.request().cache_salt,
+                                          sequence.tokens(), sequence.reusable_tokens());
+  found.tokens = Cacheable(found.tokens);
+  return found;
 }
 
 bool PageStore::HasMore(Sequence& sequence) const {
@@ -40,7 +43,7 @@ Status PageStore::Take(Sequence& sequence) {
   sequence.DropPages();
   for (PageRef& page : match.pages) sequence.AddPage(std::move(page), kPageTokens);
   sequence.entered_pages = sequence.pages();
-  if (!match.head) return OkStatus();
+  if (!match.head || has_open_pages()) return OkStatus();
   PageRef page = Allocate();
   if (!page) return OkStatus();  // The planner decides who gives one up, if anybody.
   RENGA_RETURN_IF_ERROR(
@@ -62,7 +65,9 @@ bool PageStore::Grow(Sequence& sequence, int64_t end) {
     if (!page) return false;
     sequence.AddPage(std::move(page), 0);
   }
-  return true;
+  if (!has_open_pages() || sequence.open_page() >= 0) return true;
+  sequence.TakeOpenPage(open_pool_.Allocate());
+  return sequence.open_page() >= 0;
 }
 
 void PageStore::Enter(Sequence& sequence) {
@@ -78,7 +83,7 @@ void PageStore::Enter(Sequence& sequence) {
 }
 
 void PageStore::Release(Sequence& sequence) {
-  const int64_t computed = sequence.computed();
+  const int64_t computed = Cacheable(sequence.computed());
   if (computed > sequence.entered_pages * kPageTokens && Shares(sequence)) {
     cache_.Insert(sequence.request().cache_salt,
                   sequence.tokens().first(static_cast<size_t>(computed)),
@@ -96,14 +101,29 @@ Status PageStore::Fork(const Sequence& from, int64_t tokens, Sequence& to) {
     to.AddPage(from.page_refs()[static_cast<size_t>(i)].Share(), kPageTokens);
   }
   to.entered_pages = std::min(from.entered_pages, whole);
-  const int64_t rest = tokens % kPageTokens;
-  if (rest == 0) return OkStatus();
+  return tokens % kPageTokens == 0 ? OkStatus() : CopyHead(from, tokens, to);
+}
+
+// Of `tokens` positions those of the last, partly filled page, whose predecessors `to`
+// holds.
+Status PageStore::CopyHead(const Sequence& from, int64_t tokens, Sequence& to) {
+  const int64_t whole = tokens / kPageTokens;
+  PageRef open_page;
+  if (has_open_pages()) {
+    // In its open page a sequence has the chunk that it is at, and no other.
+    if (from.open_page() < 0 || from.computed() / kPageTokens != whole) return OkStatus();
+    open_page = open_pool_.Allocate();
+    if (!open_page) return OkStatus();
+  }
   PageRef page = Allocate();
   if (!page) return OkStatus();
+  const int32_t rest = static_cast<int32_t>(tokens % kPageTokens);
+  const PageId source =
+      open_page ? from.open_page() : from.page_table()[static_cast<size_t>(whole)];
   RENGA_RETURN_IF_ERROR(
-      backend_.CopyPageHead(from.page_table()[static_cast<size_t>(whole)], page.id(),
-                            static_cast<int32_t>(rest)));
+      backend_.CopyPageHead(source, open_page ? open_page.id() : page.id(), rest));
   to.AddPage(std::move(page), rest);
+  if (open_page) to.TakeOpenPage(std::move(open_page));
   return OkStatus();
 }
 

@@ -8,12 +8,17 @@
 // positions are ever entered, so whatever a step that failed may have written is never
 // seen by others.
 //
+// Where the device has open pages (int8), each sequence that computes holds one as well,
+// from a pool of its own, as large as the number of sequences in a step. A closed page
+// has no head that could be copied, so the cache keeps and gives whole pages alone, and a
+// sequence that has to let its open page go (DropOpenPage) keeps its whole pages.
+//
 // A request with use_prefix_cache = false neither reads from the cache nor enters, but
 // its own choices share its pages all the same.
 //
 // Thread safety: none; the engine thread's.
-// Invariants: free + cached + used = total; every page that a sequence holds comes from
-// here and goes back by Release (or dies with the sequence).
+// Invariants: free + cached + used = total; open pages are free or held; every page that
+// a sequence holds comes from here and goes back by Release (or dies with the sequence).
 
 #pragma once
 
@@ -30,8 +35,9 @@ namespace renga {
 
 class PageStore {
  public:
-  // `reuse`: false: nothing is cached. `backend` copies pages.
-  PageStore(int64_t pages, bool reuse, Backend& backend);
+  // `sequences`: of a step, at most. `reuse`: false: nothing is cached. `backend` has its
+  // KV pool, and copies pages.
+  PageStore(int64_t pages, int64_t sequences, bool reuse, Backend& backend);
 
   // What of the sequence's known tokens is cached and may be taken.
   PrefixCache::Length Find(const Sequence& sequence) const;
@@ -42,7 +48,7 @@ class PageStore {
   // it last looked.
   bool HasMore(Sequence& sequence) const;
 
-  // Takes pages for positions [0, end); false if there are none left.
+  // Takes pages for positions [0, end), and an open page; false if there are none left.
   bool Grow(Sequence& sequence, int64_t end);
   // Enters the pages that are whole by now.
   void Enter(Sequence& sequence);
@@ -58,6 +64,10 @@ class PageStore {
   // Pages that these sequences hold, each counted once.
   int64_t CountDistinct(std::span<const Sequence* const> sequences);
 
+  // Open pages; 0 of them where the device has none.
+  int64_t open_total() const { return open_pool_.total(); }
+  int64_t open_free() const { return open_pool_.free(); }
+
   int64_t total() const { return pool_.total(); }
   int64_t free() const { return pool_.free(); }
   int64_t cached() const { return cache_.evictable(); }    // By the cache alone.
@@ -70,11 +80,18 @@ class PageStore {
 
  private:
   bool Shares(const Sequence& sequence) const;
+  bool has_open_pages() const { return open_total() > 0; }
+  // Of `tokens` positions those that the cache can keep or give.
+  int64_t Cacheable(int64_t tokens) const {
+    return has_open_pages() ? tokens - tokens % kPageTokens : tokens;
+  }
+  Status CopyHead(const Sequence& from, int64_t tokens, Sequence& to);
   PageRef Allocate();
 
   const bool reuse_;
   Backend& backend_;
   KvPool pool_;
+  KvPool open_pool_;
   PrefixCache cache_;
   uint64_t entries_ = 1;  // Changes whenever something was entered.
   int64_t evictions_ = 0;

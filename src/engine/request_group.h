@@ -68,6 +68,7 @@ class RequestGroup {
 
   // ---- Written by the engine.
   bool paused = false;
+  TimePoint paused_at{};                 // When that began.
   bool admitted = false;                 // It left the wait queue's count.
   bool started = false;                  // OnStart was called.
   int32_t running = 0;                   // Choices at kRunning.

@@ -86,7 +86,16 @@ void Sequence::RefreshPageTable(int64_t first) {
   }
 }
 
+int64_t Sequence::DropOpenPage() {
+  open_page_.Reset();
+  const int64_t forgotten = computed_ % kPageTokens;
+  computed_ -= forgotten;
+  worked_ -= std::min(worked_, forgotten);
+  return forgotten;
+}
+
 void Sequence::DropPages() {
+  open_page_.Reset();
   page_refs_.clear();
   page_table_.clear();
   computed_ = 0;

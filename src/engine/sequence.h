@@ -9,12 +9,14 @@
 // Thread safety: none; the engine thread owns every sequence.
 // Invariants: computed <= tokens; the pages cover at least `computed` positions; the
 // first `entered_pages` of them are the prefix cache's; page_table()[i] is the id of
-// page_refs()[i]; all of them are given back when the sequence is preempted or ends.
+// page_refs()[i]; without an open page, where there are such, `computed` ends with a
+// whole page; all pages are given back when the sequence is preempted or ends.
 
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/kv_pool.h"
@@ -87,6 +89,13 @@ class Sequence {
   // Page number pages(); its first `filled` positions hold what this sequence would have
   // computed there. REQUIRES: everything before it is computed, unless `filled` is 0.
   void AddPage(PageRef page, int64_t filled);
+  // The open page, for devices that have them (HasOpenPages); -1: none is held.
+  PageId open_page() const { return open_page_ ? open_page_.id() : -1; }
+  // REQUIRES: none is held. It holds what this sequence would have computed since its
+  // last whole page.
+  void TakeOpenPage(PageRef page) { open_page_ = std::move(page); }
+  // Gives the open page back, and forgets what was computed in it; returns how much.
+  int64_t DropOpenPage();
   // After pages from number `first` on were replaced.
   void RefreshPageTable(int64_t first);
   // Gives all pages back and forgets what was computed; the tokens stay.
@@ -101,6 +110,7 @@ class Sequence {
   TimePoint first_token{};  // Of this choice.
   TimePoint last_token{};
   Duration max_gap{};
+  TimePoint max_gap_end{};  // When that was over.
 
  private:
   RequestGroup& group_;
@@ -113,6 +123,7 @@ class Sequence {
   int64_t worked_ = 0;
   std::vector<PageRef> page_refs_;
   std::vector<PageId> page_table_;  // [pages]
+  PageRef open_page_;
 };
 
 }  // namespace renga

@@ -35,7 +35,8 @@ void StepInput::Add(Sequence& sequence, int32_t rows, bool samples, bool decodes
   rows_.push_back({.first_row = static_cast<int32_t>(first_row),
                    .rows = rows,
                    .first_position = static_cast<int32_t>(first),
-                   .pages = sequence.page_table()});
+                   .pages = sequence.page_table(),
+                   .open_page = sequence.open_page()});
   const auto tokens =
       sequence.tokens().subspan(static_cast<size_t>(first), static_cast<size_t>(rows));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());

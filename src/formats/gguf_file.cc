@@ -189,6 +189,11 @@ StatusOr<uint64_t> GgufFile::GetArrayLength(std::string_view key) const {
   return value->count;
 }
 
+const GgufValue* GgufFile::FindValue(std::string_view key) const {
+  const auto found = contents_.values.find(key);
+  return found == contents_.values.end() ? nullptr : &found->second;
+}
+
 std::vector<std::string_view> GgufFile::Keys() const {
   std::vector<std::string_view> keys;
   keys.reserve(contents_.values.size());

@@ -92,6 +92,8 @@ class GgufFile {
   StatusOr<std::vector<float>> GetFloats(std::string_view key) const;  // 32 bits.
   // Elements of an array of any type: to be compared before an array is copied out.
   StatusOr<uint64_t> GetArrayLength(std::string_view key) const;
+  // The value as it lies in the file; nullptr: there is no such key.
+  const GgufValue* FindValue(std::string_view key) const;
   // All keys, in no order.
   std::vector<std::string_view> Keys() const;
 

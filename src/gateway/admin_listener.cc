@@ -44,8 +44,11 @@ Response MakeResponse(const http::request<http::empty_body>& request, http::stat
 Response Answer(const http::request<http::empty_body>& request,
                 const AdminHandlers& handlers) {
   std::string_view path(request.target().data(), request.target().size());
-  path = path.substr(0, path.find('?'));
-  if (path != "/metrics" && path != "/livez" && path != "/readyz") {
+  const size_t mark = path.find('?');
+  const std::string_view query = mark == path.npos ? "" : path.substr(mark + 1);
+  path = path.substr(0, mark);
+  const bool debug = path == "/debug/requests" && handlers.requests != nullptr;
+  if (path != "/metrics" && path != "/livez" && path != "/readyz" && !debug) {
     return MakeResponse(request, http::status::not_found, "not found\n");
   }
   if (request.method() != http::verb::get) {
@@ -59,6 +62,16 @@ Response Answer(const http::request<http::empty_body>& request,
     return handlers.ready()
                ? MakeResponse(request, http::status::ok, "ready\n")
                : MakeResponse(request, http::status::service_unavailable, "not ready\n");
+  }
+  if (debug) {
+    if (!query.empty() && query != "slow=0" && query != "slow=1") {
+      return MakeResponse(request, http::status::bad_request,
+                          "the query can be slow=1 or slow=0\n");
+    }
+    Response trace =
+        MakeResponse(request, http::status::ok, handlers.requests(query == "slow=1"));
+    trace.set(http::field::content_type, "application/json");
+    return trace;
   }
   Response response = MakeResponse(request, http::status::ok, handlers.metrics());
   response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");

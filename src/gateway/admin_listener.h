@@ -1,5 +1,5 @@
-// AdminListener: GET /metrics, /livez and /readyz over HTTP/1.1, apart from client
-// traffic.
+// AdminListener: GET /metrics, /livez, /readyz and /debug/requests over HTTP/1.1, apart
+// from client traffic.
 //
 // It answers as soon as its port is open, also while the model loads: /livez says 200 as
 // long as the process works, /readyz 200 only while a request sent now would be served.
@@ -23,6 +23,9 @@ namespace renga {
 struct AdminHandlers {
   std::function<std::string()> metrics;  // Prometheus text exposition.
   std::function<bool()> ready;
+  // /debug/requests: the last requests as a Chrome trace; with ?slow=1 slow ones alone.
+  // Absent: there is no such path.
+  std::function<std::string(bool slow)> requests{};
 };
 
 class AdminListener {

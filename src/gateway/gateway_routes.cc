@@ -1,7 +1,7 @@
 #include "gateway/gateway_routes.h"
 
+#include <algorithm>
 #include <array>
-#include <string_view>
 #include <utility>
 
 #include "gateway/completion_responder.h"
@@ -129,6 +129,12 @@ Responder Dispatch(GatewayContext& gateway, const RequestScope& scope,
   return route.answer(gateway, scope, exchange);
 }
 
+const Route* FindRoute(std::string_view path) {
+  const auto found = std::find_if(kRoutes.begin(), kRoutes.end(),
+                                  [&](const Route& r) { return Matches(r, path); });
+  return found == kRoutes.end() ? nullptr : &*found;
+}
+
 bool LacksKey(const GatewayContext& gateway, const HttpRequest& request) {
   return gateway.require_key && request.Header("authorization") == nullptr;
 }
@@ -156,10 +162,7 @@ Responder RouteRequest(GatewayContext& gateway, const Exchange& exchange) {
     }
     return nullptr;
   }
-  const Route* found = nullptr;
-  for (const Route& route : kRoutes) {
-    if (Matches(route, request.path)) found = &route;
-  }
+  const Route* const found = FindRoute(request.path);
   // Before anything else is told of a path that needs a key.
   if ((found == nullptr || !found->open) && LacksKey(gateway, request)) {
     const Status status(StatusCode::kUnauthenticated,
@@ -176,6 +179,19 @@ Responder RouteRequest(GatewayContext& gateway, const Exchange& exchange) {
     return nullptr;
   }
   return Dispatch(gateway, scope, exchange, *found);
+}
+
+std::string_view RouteName(std::string_view path) {
+  if (const Route* route = FindRoute(path)) return route->path;
+  return FindPageFile(path) != nullptr ? "page" : "other";
+}
+
+std::vector<RouteInfo> Routes() {
+  std::vector<RouteInfo> routes;
+  for (const Route& route : kRoutes) {
+    routes.push_back({.method = route.method, .path = route.path, .open = route.open});
+  }
+  return routes;
 }
 
 }  // namespace renga

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gateway/gateway_context.h"
+#include "gateway/gateway_observer.h"
 #include "gateway/gateway_routes.h"
 #include "gateway/http_error.h"
 #include "gateway/http_server.h"
@@ -14,7 +15,8 @@ namespace {
 constexpr std::chrono::seconds kStopGrace{1};
 
 HttpServerOptions ServerOptions(const GatewaySettings& settings,
-                                const GatewayOptions& options) {
+                                const GatewayOptions& options,
+                                GatewayObserver& observer) {
   return {.address = settings.address,
           .address_field = "gateway.address",
           .max_body_bytes = settings.max_body_bytes,
@@ -23,16 +25,17 @@ HttpServerOptions ServerOptions(const GatewaySettings& settings,
           .read_timeout = std::chrono::milliseconds(settings.read_timeout_ms),
           .write_timeout = options.write_timeout,
           .quiet_interval = std::chrono::milliseconds(settings.keep_alive_ms),
-          .refusal = HttpErrorResponse};
+          .refusal = HttpErrorResponse,
+          .observer = &observer};
 }
 
 }  // namespace
 
 struct HttpGateway::Impl {
-  Impl(const GatewaySettings& settings,
-       const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+  Impl(const GatewaySettings& settings, const std::vector<GatewayTarget>& targets,
        const GatewayOptions& options)
-      : client(channels),
+      : client(targets),
+        observer(options.metrics, settings.access_log),
         context{
             .settings = settings,
             .require_key = options.require_key,
@@ -42,18 +45,18 @@ struct HttpGateway::Impl {
             .started_at = UnixSeconds()} {}
 
   InferenceClient client;
+  GatewayObserver observer;
   GatewayContext context;
   std::unique_ptr<HttpServer> server;  // Last: its requests refer to the others.
   bool stopped = false;
 };
 
 StatusOr<std::unique_ptr<HttpGateway>> HttpGateway::Start(
-    const GatewaySettings& settings,
-    const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+    const GatewaySettings& settings, const std::vector<GatewayTarget>& targets,
     const GatewayOptions& options) {
-  auto impl = std::make_unique<Impl>(settings, channels, options);
+  auto impl = std::make_unique<Impl>(settings, targets, options);
   StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
-      ServerOptions(settings, options),
+      ServerOptions(settings, options, impl->observer),
       [impl = impl.get()](const std::shared_ptr<HttpExchange>& exchange) {
         return RouteRequest(impl->context, exchange);
       });

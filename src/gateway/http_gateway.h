@@ -4,14 +4,14 @@
 // It is a gRPC client: in one process with the server over an in-process channel, or
 // apart. Life:
 //
-//   Start(settings, channels, options) -> ... -> StartDrain() -> WaitIdle(deadline) ->
+//   Start(settings, targets, options) -> ... -> StartDrain() -> WaitIdle(deadline) ->
 //   Stop()
 //
 // While it drains it still listens: running requests finish, new ones get 503, /health
 // says 503, and connections close after their answer.
 //
 // Thread safety: every method may be called from any thread, Stop and the destructor by
-// one. The servers behind the channels must work until Stop has returned.
+// one. The servers behind the targets must work until Stop has returned.
 
 #pragma once
 
@@ -29,21 +29,23 @@
 
 namespace renga {
 
+class GatewayMetrics;
+
 struct GatewayOptions {
   // The servers want keys: requests without one are refused before anything is read.
   bool require_key = false;
   // A client that takes no byte for so long is cut.
   Duration write_timeout = std::chrono::seconds(10);
+  GatewayMetrics* metrics = nullptr;  // Outlives the gateway; nullptr: none.
 };
 
 class HttpGateway {
  public:
   // Listens and answers from now on; the servers may come later (until then: 503).
-  // `channels` are not empty and made with TargetChannelArguments(). Fails with field
+  // `targets` are not empty, made with TargetChannelArguments(). Fails with field
   // "gateway.address" if the address cannot be had.
   static StatusOr<std::unique_ptr<HttpGateway>> Start(
-      const GatewaySettings& settings,
-      const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+      const GatewaySettings& settings, const std::vector<GatewayTarget>& targets,
       const GatewayOptions& options);
   ~HttpGateway();  // Stop(), if that was not done.
 

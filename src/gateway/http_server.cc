@@ -151,9 +151,11 @@ void HttpServer::Impl::Welcome(Loop& loop, tcp::socket socket) {
   auto connection = std::make_shared<ServerConnection>(
       loop.io, std::move(socket), context, [this, &loop, slot] {
         --connection_count;
+        if (options.observer != nullptr) options.observer->OnConnections(-1);
         loop.connections.erase(slot->lock());
       });
   *slot = connection;
+  if (options.observer != nullptr) options.observer->OnConnections(1);
   loop.connections.insert(connection);
   count > options.max_connections ? connection->StartRefused() : connection->Start();
 }

@@ -18,6 +18,25 @@
 
 namespace renga {
 
+// One request that was answered, or that a client left.
+struct HttpAccess {
+  const HttpRequest* request = nullptr;  // nullptr: it never became one.
+  int status = 0;                        // 0: nothing was sent.
+  Duration elapsed{};                    // Since the request was there.
+  int64_t sent_bytes = 0;
+  bool complete = false;     // All of the answer is with the kernel.
+  std::string request_id{};  // The X-Request-Id of the answer.
+};
+
+// Who hears what the server does. The calls come from its loops.
+class HttpObserver {
+ public:
+  virtual ~HttpObserver() = default;
+  virtual void OnConnections(int delta) = 0;  // One more (1) or less (-1) is open.
+  virtual void OnStreams(int delta) = 0;      // The same for answers in pieces.
+  virtual void OnEnd(const HttpAccess& access) = 0;
+};
+
 struct HttpServerOptions {
   std::string address;        // "host:port"; port 0: any free one.
   std::string address_field;  // What the configuration calls it.
@@ -31,6 +50,7 @@ struct HttpServerOptions {
   Duration quiet_interval = std::chrono::seconds(10);
   // The answer to what never becomes an exchange: 400, 408, 413, 431, 503, ...
   std::function<HttpResponse(int http_status, std::string_view why)> refusal;
+  HttpObserver* observer = nullptr;  // Outlives the server; nullptr: nobody.
 };
 
 class HttpServer {

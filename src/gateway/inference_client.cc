@@ -9,6 +9,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/log.h"
 #include "gateway/grpc_status.h"
 #include "gateway/target_picker.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -63,9 +64,10 @@ grpc::Status NotTaken() { return {grpc::StatusCode::UNAVAILABLE, ""}; }
 
 // One server.
 struct Target {
-  explicit Target(const std::shared_ptr<grpc::Channel>& channel)
-      : inference(v1::Inference::NewStub(channel)),
-        health(grpc::health::v1::Health::NewStub(channel)) {}
+  explicit Target(const GatewayTarget& target)
+      : name(target.name),
+        inference(v1::Inference::NewStub(target.channel)),
+        health(grpc::health::v1::Health::NewStub(target.channel)) {}
 
   std::optional<TargetInfo> FreshInfo() RENGA_EXCLUDES(mutex) {
     MutexLock lock(mutex);
@@ -82,6 +84,7 @@ struct Target {
     info_until = {};
   }
 
+  const std::string name;
   const std::unique_ptr<v1::Inference::Stub> inference;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health;
   Mutex mutex;
@@ -154,11 +157,17 @@ class RoutedCall {
   }
   // Leaves the target out for a while; false if there is no other to go to.
   bool PassOver() {
-    parts_.picker.Failed(number_, Now());
+    if (parts_.picker.Failed(number_, Now()) && !target().name.empty()) {
+      LogWarn("target_unreachable", {{"target", target().name}});
+    }
     return !cancelled_ && tried_.size() < parts_.targets.size();
   }
 
-  void Worked() { parts_.picker.Worked(number_); }
+  void Worked() {
+    if (parts_.picker.Worked(number_) && !target().name.empty()) {
+      LogInfo("target_reachable", {{"target", target().name}});
+    }
+  }
   Target& target() { return *parts_.targets[static_cast<size_t>(number_)]; }
 
   Parts& parts_;
@@ -406,11 +415,10 @@ struct InferenceClient::Impl {
   }
 };
 
-InferenceClient::InferenceClient(
-    const std::vector<std::shared_ptr<grpc::Channel>>& channels)
-    : impl_(std::make_unique<Impl>(channels.size())) {
-  for (const auto& channel : channels) {
-    impl_->parts.targets.push_back(std::make_unique<Target>(channel));
+InferenceClient::InferenceClient(const std::vector<GatewayTarget>& targets)
+    : impl_(std::make_unique<Impl>(targets.size())) {
+  for (const GatewayTarget& target : targets) {
+    impl_->parts.targets.push_back(std::make_unique<Target>(target));
   }
 }
 
@@ -529,9 +537,17 @@ grpc::ChannelArguments TargetChannelArguments() {
   return arguments;
 }
 
-std::shared_ptr<grpc::Channel> MakeTargetChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeTargetChannel(const std::string& address,
+                                                 Duration ping) {
+  const auto ms = static_cast<int>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(ping).count());
+  grpc::ChannelArguments arguments = TargetChannelArguments();
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms);
+  // However long the server computes before it says something.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   TargetChannelArguments());
+                                   arguments);
 }
 
 }  // namespace renga

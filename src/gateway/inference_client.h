@@ -12,6 +12,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -63,10 +64,20 @@ class GenerateCall : public ClientCall {
 template <class Response>
 using UnaryDone = std::function<void(const Status&, const TargetInfo&, Response&)>;
 
+// A server to call.
+struct GatewayTarget {
+  // Not explicit: a channel is a target without a name.
+  GatewayTarget(std::shared_ptr<grpc::Channel> c, std::string n = "")
+      : channel(std::move(c)), name(std::move(n)) {}
+
+  std::shared_ptr<grpc::Channel> channel;
+  std::string name;  // "host:port", for the log; empty: it is not logged.
+};
+
 class InferenceClient {
  public:
-  // `channels` are not empty.
-  explicit InferenceClient(const std::vector<std::shared_ptr<grpc::Channel>>& channels);
+  // `targets` are not empty.
+  explicit InferenceClient(const std::vector<GatewayTarget>& targets);
   ~InferenceClient();  // REQUIRES: no call is under way.
 
   // `observer` must live until OnEnd or Cancel: the call keeps it.
@@ -103,7 +114,10 @@ class InferenceClient {
 
 // What a channel to a server needs, in one process or apart: answers of any size.
 grpc::ChannelArguments TargetChannelArguments();
-// A channel to a server apart, "host:port". It connects when it is needed.
-std::shared_ptr<grpc::Channel> MakeTargetChannel(const std::string& address);
+// A channel to a server apart, "host:port". It connects when it is needed. A server that
+// answers nothing for `ping` is pinged; the calls of one that does not answer this either
+// for as long end UNAVAILABLE: a frozen machine holds none for ever.
+std::shared_ptr<grpc::Channel> MakeTargetChannel(
+    const std::string& address, Duration ping = std::chrono::seconds(10));
 
 }  // namespace renga

@@ -288,6 +288,7 @@ void ServerConnection::Dispatch() {
   quiet_at_ = Now() + context_.options.quiet_interval;
   ArmTimer();
   context_.exchanges.Enter();
+  request_at_ = Now();
   exchange_ = std::make_shared<Exchange>(shared_from_this(), std::move(request));
   const auto exchange = exchange_;
   std::shared_ptr<HttpResponder> responder = context_.handler(exchange);
@@ -301,6 +302,7 @@ void ServerConnection::RefuseRequest(int http_status, std::string_view why) {
   close_after_ = true;
   last_ = streaming_ = false;
   quiet_at_ = TimePoint::max();
+  request_at_ = Now();
   HttpResponse response = context_.options.refusal(http_status, why);
   response.close = true;
   Send(response, false);
@@ -326,7 +328,35 @@ bool ServerConnection::MustClose() const {
   return close_after_ || !keep_alive_ || context_.draining;
 }
 
+void ServerConnection::NoteHead(const HttpResponse& head, bool in_pieces) {
+  status_ = head.status;
+  in_pieces_ = in_pieces;
+  for (const HttpHeader& header : head.headers) {
+    if (header.name == "X-Request-Id") request_id_ = header.value;
+  }
+  if (in_pieces && context_.options.observer != nullptr) {
+    context_.options.observer->OnStreams(1);
+  }
+}
+
+// The answer at hand is over, one way or the other.
+void ServerConnection::Report(bool complete) {
+  if (request_at_ == TimePoint{}) return;  // There is none.
+  const HttpAccess access{
+      .request = exchange_ == nullptr ? nullptr : &exchange_->request(),
+      .status = std::exchange(status_, 0),
+      .elapsed = Now() - std::exchange(request_at_, TimePoint{}),
+      .sent_bytes = std::exchange(sent_bytes_, 0),
+      .complete = complete,
+      .request_id = std::exchange(request_id_, {})};
+  const bool in_pieces = std::exchange(in_pieces_, false);
+  if (context_.options.observer == nullptr) return;
+  if (in_pieces) context_.options.observer->OnStreams(-1);
+  context_.options.observer->OnEnd(access);
+}
+
 void ServerConnection::Send(const HttpResponse& response, bool head_only) {
+  NoteHead(response, false);
   if (response.close) close_after_ = true;
   close_after_ = MustClose();
   queued_ += HeadText(response, HttpFraming::kLength, close_after_, DateNow());
@@ -340,6 +370,7 @@ void ServerConnection::BeginStream(const HttpResponse& head) {
   framing_ = http_1_0_ ? HttpFraming::kClose : HttpFraming::kChunked;
   if (framing_ == HttpFraming::kClose) close_after_ = true;
   close_after_ = MustClose();
+  NoteHead(head, true);
   queued_ += HeadText(head, framing_, close_after_, DateNow());
   streaming_ = true;
 }
@@ -378,6 +409,7 @@ void ServerConnection::OnWrote(error_code error, size_t bytes) {
   if (state_ != State::kAnswering) return;
   if (error) return Close();
   written_ += bytes;
+  sent_bytes_ += static_cast<int64_t>(bytes);
   if (written_ < out_.size() || !queued_.empty()) return WriteSome();
   ClearDeadline();
   if (last_) return FinishExchange();
@@ -387,6 +419,7 @@ void ServerConnection::OnWrote(error_code error, size_t bytes) {
 }
 
 void ServerConnection::FinishExchange() {
+  Report(true);
   if (exchange_ != nullptr) {
     exchange_->End();
     context_.exchanges.Leave();
@@ -412,6 +445,7 @@ void ServerConnection::Linger() {
 // Ends the request at hand without an answer.
 void ServerConnection::ClientGone() {
   state_ = State::kReading;  // For Close: no exchange any more.
+  Report(false);
   if (exchange_ != nullptr) {
     exchange_->End();
     context_.exchanges.Leave();

@@ -79,6 +79,7 @@ class ServerConnection final : public std::enable_shared_from_this<ServerConnect
   void RefuseBroken(boost::system::error_code error);
 
   // Writing.
+  void NoteHead(const HttpResponse& head, bool in_pieces);
   void Send(const HttpResponse& response, bool head_only);
   void BeginStream(const HttpResponse& head);
   void Write(const std::string& bytes);
@@ -86,6 +87,7 @@ class ServerConnection final : public std::enable_shared_from_this<ServerConnect
   void WriteSome();
   void OnWrote(boost::system::error_code error, size_t bytes);
   void FinishExchange();
+  void Report(bool complete);
   void Linger();
   void ClientGone();
   bool MustClose() const;
@@ -121,6 +123,13 @@ class ServerConnection final : public std::enable_shared_from_this<ServerConnect
   bool last_ = false;       // With what is in queued_ the answer is complete.
   HttpFraming framing_ = HttpFraming::kLength;
   bool close_after_ = false;
+
+  // For the observer: of the answer at hand.
+  TimePoint request_at_{};
+  int status_ = 0;
+  bool in_pieces_ = false;
+  int64_t sent_bytes_ = 0;
+  std::string request_id_;
 
   std::shared_ptr<Exchange> exchange_;
   std::shared_ptr<HttpResponder> responder_;

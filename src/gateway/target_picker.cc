@@ -44,14 +44,22 @@ int TargetPicker::Pick(std::string_view session, const std::vector<int>& tried,
   return best;
 }
 
-void TargetPicker::Failed(int target, TimePoint now) {
+bool TargetPicker::Failed(int target, TimePoint now) {
   MutexLock lock(mutex_);
-  resting_until_[static_cast<size_t>(target)] = now + kRestTime;
+  const auto i = static_cast<size_t>(target);
+  resting_until_[i] = now + kRestTime;
+  const bool is_new = !failed_[i];
+  failed_[i] = true;
+  return is_new;
 }
 
-void TargetPicker::Worked(int target) {
+bool TargetPicker::Worked(int target) {
   MutexLock lock(mutex_);
-  resting_until_[static_cast<size_t>(target)] = {};
+  const auto i = static_cast<size_t>(target);
+  resting_until_[i] = {};
+  const bool is_new = failed_[i];
+  failed_[i] = false;
+  return is_new;
 }
 
 }  // namespace renga

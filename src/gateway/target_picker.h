@@ -22,17 +22,20 @@ class TargetPicker {
   static constexpr std::chrono::seconds kRestTime{1};
 
   // REQUIRES: count > 0.
-  explicit TargetPicker(size_t count) : resting_until_(count) {}
+  explicit TargetPicker(size_t count) : resting_until_(count), failed_(count) {}
 
   // `tried` are those that this call has tried already; -1 if that is all of them.
   int Pick(std::string_view session, const std::vector<int>& tried, TimePoint now)
       RENGA_EXCLUDES(mutex_);
-  void Failed(int target, TimePoint now) RENGA_EXCLUDES(mutex_);
-  void Worked(int target) RENGA_EXCLUDES(mutex_);
+  // True: the last thing that was heard of it was good, or nothing.
+  bool Failed(int target, TimePoint now) RENGA_EXCLUDES(mutex_);
+  // True: the last thing that was heard of it was a failure.
+  bool Worked(int target) RENGA_EXCLUDES(mutex_);
 
  private:
   Mutex mutex_;
   std::vector<TimePoint> resting_until_ RENGA_GUARDED_BY(mutex_);
+  std::vector<bool> failed_ RENGA_GUARDED_BY(mutex_);  // What was heard last.
   size_t turn_ RENGA_GUARDED_BY(mutex_) = 0;
 };
 

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/system_clock.h"
+#include "metrics/gen_ai_metrics.h"
 #include "metrics/process_stats.h"
 #include "metrics/sliding_quantiles.h"
 
@@ -144,7 +145,7 @@ struct ServerMetrics::Impl {
   prometheus::Registry registry;
   std::array<prometheus::Counter*, 5> outcomes{};
   std::array<prometheus::Histogram*, 5> duration{};
-  std::array<prometheus::Counter*, 6> rejections{};
+  std::array<prometheus::Counter*, 7> rejections{};
   std::array<prometheus::Counter*, 4> cancellations{};
   std::array<prometheus::Histogram*, 2> first_token{};
   std::array<prometheus::Counter*, 2> prompt_tokens{};
@@ -163,6 +164,7 @@ struct ServerMetrics::Impl {
   std::unique_ptr<LiveLatency> live_first_token;
   std::unique_ptr<LiveLatency> live_inter_token;
   std::unique_ptr<LiveLatency> live_request;
+  std::unique_ptr<GenAiMetrics> gen_ai;  // nullptr: not wanted.
 
   // A counter can only grow: two scrapes at once must not both add the same.
   Mutex mutex;
@@ -176,8 +178,9 @@ struct ServerMetrics::Impl {
 
 void ServerMetrics::Impl::AddRequestCounters() {
   constexpr std::array kOutcomes = {"ok", "error", "cancelled", "deadline", "rejected"};
-  constexpr std::array kReasons = {"queue_full", "deadline_unmeetable", "draining",
-                                   "too_long",   "bad_request",         "not_ready"};
+  constexpr std::array kReasons = {"queue_full",     "deadline_unmeetable", "draining",
+                                   "too_long",       "bad_request",         "not_ready",
+                                   "unauthenticated"};
   constexpr std::array kStages = {"queued", "prefill", "decode", "write"};
   for (size_t i = 0; i < waiting.size(); ++i) {
     waiting[i] = &AddGauge(
@@ -305,14 +308,18 @@ void ServerMetrics::Impl::ShowProcess() {
 }
 
 ServerMetrics::ServerMetrics(const std::string& model, const std::string& backend,
-                             const Clock* clock)
-    : impl_(std::make_unique<Impl>(model, clock)) {
+                             const MetricsOptions& options)
+    : flight_recorder(options.recorder),
+      impl_(std::make_unique<Impl>(model, options.clock)) {
   AddLatencies();
   AddLoad();
   AddTokens();
   impl_->AddMemory();
   impl_->AddServer(*this, backend);
   impl_->AddProcess();
+  if (options.otel_aliases) {
+    impl_->gen_ai = std::make_unique<GenAiMetrics>(impl_->registry, model);
+  }
 }
 
 ServerMetrics::~ServerMetrics() = default;
@@ -397,11 +404,14 @@ std::string ServerMetrics::Serialize() const {
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 
-void ServerMetrics::CountRequest(RequestOutcome outcome, Duration elapsed) {
-  const auto i = static_cast<size_t>(outcome);
+void ServerMetrics::CountRequest(const ServedRequest& request) {
+  const auto i = static_cast<size_t>(request.outcome);
   impl_->outcomes[i]->Increment();
-  impl_->duration[i]->Observe(std::chrono::duration<double>(elapsed).count());
-  if (outcome == RequestOutcome::kOk) impl_->live_request->Observe(elapsed);
+  impl_->duration[i]->Observe(std::chrono::duration<double>(request.elapsed).count());
+  if (request.outcome == RequestOutcome::kOk) {
+    impl_->live_request->Observe(request.elapsed);
+  }
+  if (impl_->gen_ai != nullptr) impl_->gen_ai->Observe(request);
 }
 
 int64_t ServerMetrics::requests() const {

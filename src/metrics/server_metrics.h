@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/memory_ledger.h"
+#include "metrics/flight_recorder.h"
 #include "renga/clock.h"
 #include "renga/request.h"
 #include "renga/status.h"
@@ -62,7 +63,8 @@ enum class RejectReason {
   kDraining,
   kTooLong,
   kBadRequest,
-  kNotReady
+  kNotReady,
+  kUnauthenticated
 };
 enum class CancelStage { kQueued, kPrefill, kDecode, kWrite };
 enum class StepPhase { kPrefill, kDecode, kMixed };
@@ -73,12 +75,27 @@ inline constexpr size_t kProcessRow = kMemoryPurposes + 1;
 inline constexpr size_t kMemoryRows = kMemoryPurposes + 2;
 std::string_view MemoryRowName(size_t row);  // "weights", ..., "heap", "process"
 
+// A request that has ended.
+struct ServedRequest {
+  RequestOutcome outcome = RequestOutcome::kOk;
+  Duration elapsed{};      // Arrival to its end.
+  Duration first_token{};  // Arrival to its first token; 0: there was none.
+  Duration per_token{};    // Mean after the first; 0: there was no second.
+  bool chat = false;       // Its prompt was a chat, not a text.
+};
+
+struct MetricsOptions {
+  // Of the live latencies; outlives the metrics. nullptr: the system's.
+  const Clock* clock = nullptr;
+  bool otel_aliases = false;         // See GenAiMetrics.
+  FlightRecorderOptions recorder{};  // See flight_recorder.
+};
+
 class ServerMetrics {
  public:
-  // `backend`: "cpu/avx512"; shown by renga_build_info. `clock` is that of the live
-  // latencies and outlives this; nullptr: the system's.
+  // `backend`: "cpu/avx512"; shown by renga_build_info.
   ServerMetrics(const std::string& model, const std::string& backend,
-                const Clock* clock = nullptr);
+                const MetricsOptions& options = {});
   ~ServerMetrics();
 
   // Prometheus text exposition of everything.
@@ -86,7 +103,10 @@ class ServerMetrics {
 
   // Exactly once per request that a loaded server answers, refusals of its form and while
   // it drains included; `elapsed`: arrival to its end.
-  void CountRequest(RequestOutcome outcome, Duration elapsed);
+  void CountRequest(const ServedRequest& request);
+  void CountRequest(RequestOutcome outcome, Duration elapsed) {
+    CountRequest({.outcome = outcome, .elapsed = elapsed});
+  }
   // Requests that have ended.
   int64_t requests() const;
   void CountRejection(RejectReason reason);
@@ -100,6 +120,8 @@ class ServerMetrics {
   void SetKvPageBytes(int64_t bytes);
   // What the memory check saw; `buffers` count for the rows of a MemoryPurpose.
   void SetMemory(size_t row, const MemoryLedger::Account& live, bool leak_suspected);
+
+  FlightRecorder flight_recorder;
 
   // ---- Latency, seconds, per request unless said otherwise.
   Histogram inter_token_latency;  // ..._inter_token_latency_seconds: every gap

@@ -23,7 +23,7 @@ StatusOr<LayerWeights> LoadLayer(const LayerTensors& tensors, Backend& backend) 
 }
 
 StatusOr<ModelWeights> LoadWeights(const ModelTensors& tensors, bool tied,
-                                   Backend& backend) {
+                                   Backend& backend, const LoadProgress& progress) {
   ModelWeights weights;
   RENGA_ASSIGN_OR_RETURN(weights.embedding, backend.LoadMatrix({&tensors.embedding, 1}));
   weights.head = weights.embedding;
@@ -34,6 +34,10 @@ StatusOr<ModelWeights> LoadWeights(const ModelTensors& tensors, bool tied,
   for (const LayerTensors& layer : tensors.layers) {
     RENGA_ASSIGN_OR_RETURN(LayerWeights loaded, LoadLayer(layer, backend));
     weights.layers.push_back(loaded);
+    if (progress) {
+      progress(static_cast<int64_t>(weights.layers.size()),
+               static_cast<int64_t>(tensors.layers.size()));
+    }
   }
   return weights;
 }
@@ -49,7 +53,8 @@ Transformer::Transformer(ModelConfig config, ModelWeights weights, Backend& back
 
 StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const GgufFile& file,
                                                          Backend& backend,
-                                                         const BackendLimits& limits) {
+                                                         const BackendLimits& limits,
+                                                         const LoadProgress& progress) {
   RENGA_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
   RENGA_ASSIGN_OR_RETURN(const ModelTensors tensors, FindModelTensors(file, config));
   // Rope tables beyond what the pool can hold would be memory for nothing.
@@ -59,7 +64,7 @@ StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const GgufFile& file,
   }
   RENGA_RETURN_IF_ERROR(backend.Configure(config.graph, limits));
   RENGA_ASSIGN_OR_RETURN(ModelWeights weights,
-                         LoadWeights(tensors, config.tied_embeddings, backend));
+                         LoadWeights(tensors, config.tied_embeddings, backend, progress));
   return std::make_unique<Transformer>(std::move(config), std::move(weights), backend,
                                        limits);
 }

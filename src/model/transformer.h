@@ -8,6 +8,8 @@
 
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,6 +28,8 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
 };
 
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
 class Transformer {
  public:
   // `backend` is configured for the config's shape with `limits`, and outlives this.
@@ -35,9 +39,11 @@ class Transformer {
   // Checks every tensor of the file, then configures the backend and loads the weights.
   // The graph's context is what the model and the pool of `limits` both can hold. The
   // caller creates the KV pool, and may let the file's pages go afterwards.
+  // `progress` hears how many of the layers are loaded; may be empty.
   static StatusOr<std::unique_ptr<Transformer>> Load(const GgufFile& file,
                                                      Backend& backend,
-                                                     const BackendLimits& limits);
+                                                     const BackendLimits& limits,
+                                                     const LoadProgress& progress = {});
 
   const ModelConfig& config() const { return config_; }
   Backend& backend() { return backend_; }

@@ -42,18 +42,25 @@ class TensorFinder {
       case kGgmlF16:
         view.type = TensorType::kF16;
         break;
+      case kGgmlQ4_0:
+        view.type = TensorType::kQ4_0;
+        break;
       case kGgmlQ4_1:
         view.type = TensorType::kQ4_1;
+        break;
+      case kGgmlQ4_K:
+        view.type = TensorType::kQ4_K;
         break;
       case kGgmlQ8_0:
         view.type = TensorType::kQ8_0;
         break;
       default:
-        return WrongType(*tensor, "F32, F16, Q4_1 and Q8_0");
+        return WrongType(*tensor, "F32, F16, Q4_0, Q4_1, Q4_K and Q8_0");
     }
     view.rows = rows;
     view.cols = cols;
     view.data = tensor->data;
+    view.name = tensor->name;
     return OkStatus();
   }
 

@@ -4,6 +4,7 @@
 // Every request that reaches the service gets one, so `renga_requests_total` grows by
 // exactly one per request, whichever thread ends it. A RESOURCE_EXHAUSTED of the engine
 // is a refusal like those of the service: its first token could not have come in time.
+// It also closes the request's timeline in the flight recorder.
 //
 // Thread rule: that of TokenSink.
 
@@ -42,9 +43,14 @@ class CountingSink final : public TokenSink {
   void EndUnstarted(Status status);
 
   bool counted() const { return counted_; }
+  // Opens the timeline of a request that goes on to the engine. Before any other thread
+  // has the sink.
+  void Record(const GenerateRequest& request);
+  const FlightTicket& ticket() const { return ticket_; }
 
  private:
   RequestOutcome OutcomeOf(const Completion& completion) const;
+  void Count(RequestOutcome outcome, const Completion& completion);
 
   TokenSink& client_;
   ServerMetrics& metrics_;
@@ -52,6 +58,9 @@ class CountingSink final : public TokenSink {
   const TimePoint arrival_;
   const bool counted_;
   const std::optional<TimePoint> deadline_;
+  FlightTicket ticket_;
+  bool chat_ = false;
+  int32_t n_ = 1;
 };
 
 }  // namespace renga

@@ -81,10 +81,12 @@ class GenerationServiceImpl::Job final : public PromptJob {
     const TimePoint begin = clock.Now();
     RENGA_RETURN_IF_ERROR(CheckDeadline(request_, begin));
     StatusOr<std::vector<TokenId>> prompt = service_.Encode(request_.prompt);
-    if (sink_->counted()) {
-      service_.parts_.metrics.tokenize.Observe(clock.Now() - begin);
-    }
+    const TimePoint end = clock.Now();
+    if (sink_->counted()) service_.parts_.metrics.tokenize.Observe(end - begin);
     RENGA_RETURN_IF_ERROR(prompt.status());
+    service_.parts_.metrics.flight_recorder.Span(sink_->ticket(), FlightEvent::kTokenise,
+                                                 begin, end,
+                                                 static_cast<int64_t>(prompt->size()));
     reason_ = RejectReason::kTooLong;
     RENGA_RETURN_IF_ERROR(service_.CheckFits(static_cast<int64_t>(prompt->size())));
     prompt_ = *std::move(prompt);
@@ -140,6 +142,7 @@ class GenerationServiceImpl::Job final : public PromptJob {
     out.tenant = std::move(request_.tenant);
     out.use_prefix_cache = options.prefix_cache && request_.use_prefix_cache;
     out.counted = sink_->counted();
+    out.ticket = sink_->ticket();
     if (out.counted) out.first_token_limit = options.first_token_limit;
     out.arrival = request_.arrival;
     out.deadline = request_.deadline;
@@ -217,10 +220,11 @@ void GenerationServiceImpl::Start(GenerateRequest request,
     Status status = CheckTime(request.arrival, request.deadline, 0);
     if (!status.ok()) return sink->Refuse(RejectReason::kDeadline, std::move(status));
   }
+  sink->Record(request);
   auto refused =
       pool_->TryAdd(std::make_unique<Job>(*this, std::move(request), std::move(sink)));
   if (refused == nullptr) return;
-  static_cast<Job&>(*refused).sink().Refuse(RejectReason::kQueueFull, QueueFull());
+  static_cast<Job&>(*refused).sink().Refuse(RejectReason::kQueueFull, PoolFull());
 }
 
 Status GenerationServiceImpl::CheckRequest(const GenerateRequest& request) const {
@@ -246,6 +250,11 @@ Status GenerationServiceImpl::CheckRoom() const {
 Status GenerationServiceImpl::CheckTime(TimePoint arrival,
                                         const std::optional<TimePoint>& deadline,
                                         int64_t uncached_tokens) const {
+  // An idle engine refuses nobody: what was measured in a slow moment would else hold for
+  // ever, as no step would come to correct it.
+  if (!parts_.board.Read().busy && parts_.queue.waiting_requests() == 0) {
+    return OkStatus();
+  }
   return CheckFirstToken(
       {.arrival = arrival, .deadline = deadline, .limit = options_.first_token_limit},
       parts_.clock.Now(), PredictFirst(uncached_tokens));
@@ -333,6 +342,7 @@ void GenerationServiceImpl::Submit(EngineRequest& request, CountingSink& sink) {
     MutexLock lock(mutex_);
     work_since_ = parts_.clock.Now();
   }
+  request.queued = parts_.clock.Now();
   switch (parts_.queue.TryPush(request)) {
     case WaitQueue::PushResult::kOk:
       return;
@@ -350,6 +360,15 @@ Status GenerationServiceImpl::QueueFull() const {
              "the queue is full: " + std::to_string(parts_.queue.waiting_requests()) +
              " requests with " + std::to_string(parts_.queue.waiting_tokens()) +
              " prompt tokens wait")
+      .WithRetryAfter(RetryDelay(PredictFirst(0)));
+}
+
+// The requests whose prompts are not encoded yet are too many, or too long.
+Status GenerationServiceImpl::PoolFull() const {
+  const PromptPool::Backlog backlog = pool_->backlog();
+  return ResourceExhausted("the queue is full: " + std::to_string(backlog.jobs) +
+                           " requests with " + std::to_string(backlog.bytes) +
+                           " bytes of prompts wait to be encoded")
       .WithRetryAfter(RetryDelay(PredictFirst(0)));
 }
 

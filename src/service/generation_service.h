@@ -109,6 +109,7 @@ class GenerationServiceImpl final : public GenerationService {
   // Either the engine has the request afterwards, or `sink`, its last one, was told.
   void Submit(EngineRequest& request, CountingSink& sink) RENGA_EXCLUDES(mutex_);
   Status QueueFull() const;
+  Status PoolFull() const;
   uint64_t FreshSeed() RENGA_EXCLUDES(mutex_);
 
   const GenerationOptions options_;

@@ -63,6 +63,11 @@ bool PromptPool::Cancel(RequestId id) {
   return true;
 }
 
+PromptPool::Backlog PromptPool::backlog() const {
+  MutexLock lock(mutex_);
+  return {.jobs = static_cast<int64_t>(queued_.size()), .bytes = queued_bytes_};
+}
+
 bool PromptPool::WaitIdle(TimePoint deadline) {
   MutexLock lock(mutex_);
   while (!queued_.empty() || !running_.empty()) {

@@ -48,6 +48,12 @@ class PromptPool {
     int64_t max_bytes = int64_t{64} << 20;  // Of their prompts; one alone may be larger.
   };
 
+  // What is queued.
+  struct Backlog {
+    int64_t jobs = 0;
+    int64_t bytes = 0;  // Of their prompts.
+  };
+
   // `late_cancel` is told of a job that was cancelled while its Finish ran, once that has
   // returned: whoever got the job there must end it. `clock` outlives the pool.
   PromptPool(const Limits& limits, const Clock& clock,
@@ -62,6 +68,7 @@ class PromptPool {
   bool Cancel(RequestId id) RENGA_EXCLUDES(mutex_);
   // Waits until no job is left; false if some are at `deadline`.
   bool WaitIdle(TimePoint deadline) RENGA_EXCLUDES(mutex_);
+  Backlog backlog() const RENGA_EXCLUDES(mutex_);
 
  private:
   struct Running {
@@ -78,7 +85,7 @@ class PromptPool {
   const Limits limits_;
   const Clock& clock_;
   const std::function<void(RequestId)> late_cancel_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::deque<std::unique_ptr<PromptJob>> queued_ RENGA_GUARDED_BY(mutex_);
   int64_t queued_bytes_ RENGA_GUARDED_BY(mutex_) = 0;

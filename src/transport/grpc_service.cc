@@ -19,9 +19,10 @@
 namespace renga {
 namespace {
 
-constexpr char kRequestIdHeader[] = "x-request-id";
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxCancelIds = 1024;
+constexpr int64_t kMinLoadIntervalMs = 100;
+constexpr int64_t kMaxLoadIntervalMs = 60'000;
 constexpr size_t kMaxWaitingTasks = 256;
 // The least that RetryInfo says: so many tasks take no longer, unless all are very long.
 constexpr std::chrono::milliseconds kTasksRetry{100};
@@ -105,22 +106,20 @@ StatusOr<GenerateRequest> InferenceService::ReadRequest(
 
 StatusOr<InferenceService::Admitted> InferenceService::Admit(
     grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
-  RENGA_ASSIGN_OR_RETURN(std::string tenant, Identify(context, keys_.get()));
+  RENGA_ASSIGN_OR_RETURN(std::string tenant, IdentifyCaller(context));
   RENGA_ASSIGN_OR_RETURN(std::string client_id, ClientId(context));
   StatusOr<GenerationService*> entered = gate_.Enter();
   if (!entered.ok()) {
-    CountWhileDraining();
+    CountOutside(RejectReason::kDraining);
     return entered.status();
   }
   GenerationService* const service = *entered;
   const RequestId id = service->NewRequestId();
-  context.AddInitialMetadata(
-      kRequestIdHeader,
-      client_id.empty() ? std::to_string(static_cast<uint64_t>(id)) : client_id);
   StatusOr<GenerateRequest> request = ReadRequest(context, bytes, tenant, id);
   if (!request.ok()) {
     // Without any bytes the call has ended before its message came.
     if (bytes.Valid()) CountRefusal(RejectReason::kBadRequest);
+    context.AddTrailingMetadata(kRequestIdHeader, AnswerId(id, client_id));
     gate_.Leave();
     return request.status();
   }
@@ -144,10 +143,19 @@ void InferenceService::CountRefusal(RejectReason reason) {
   metrics_->CountRejection(reason);
 }
 
-void InferenceService::CountWhileDraining() {
+void InferenceService::CountOutside(RejectReason reason) {
   if (!gate_.EnterEvenIfClosed().ok()) return;  // No metrics before the model is loaded.
-  CountRefusal(RejectReason::kDraining);
+  CountRefusal(reason);
   gate_.Leave();
+}
+
+StatusOr<std::string> InferenceService::IdentifyCaller(
+    const grpc::CallbackServerContext& context) {
+  StatusOr<std::string> tenant = Identify(context, keys_.get());
+  if (tenant.status().code() == StatusCode::kUnauthenticated) {
+    CountOutside(RejectReason::kUnauthenticated);
+  }
+  return tenant;
 }
 
 void InferenceService::Start(GenerationService& service, GenerateRequest request,
@@ -179,12 +187,12 @@ grpc::ServerUnaryReactor* InferenceService::GenerateUnary(
   return answer;
 }
 
-// ---- GetLoad and Cancel -------------------------------------------------------------
+// ---- GetLoad, WatchLoad and Cancel --------------------------------------------------
 
 template <class Compute>
 grpc::ServerUnaryReactor* InferenceService::AnswerNow(
     grpc::CallbackServerContext* context, grpc::ByteBuffer* response, Compute compute) {
-  const StatusOr<std::string> tenant = Identify(*context, keys_.get());
+  const StatusOr<std::string> tenant = IdentifyCaller(*context);
   if (!tenant.ok()) return Refuse(*context, tenant.status());
   StatusOr<GenerationService*> service = gate_.EnterEvenIfClosed();
   if (!service.ok()) return Refuse(*context, service.status());
@@ -208,6 +216,23 @@ grpc::ServerUnaryReactor* InferenceService::GetLoad(grpc::CallbackServerContext*
                      ToProto(service.GetLoad(), response_message);
                      return response_message;
                    });
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::WatchLoad(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+  const StatusOr<std::string> tenant = IdentifyCaller(*context);
+  if (!tenant.ok()) return new RefusedStream(tenant.status());
+  v1::WatchLoadRequest message;
+  if (Status status = Decode(*bytes, message); !status.ok()) {
+    return new RefusedStream(status);
+  }
+  const int64_t interval = message.has_interval_ms() ? message.interval_ms() : 1000;
+  if (interval < kMinLoadIntervalMs || interval > kMaxLoadIntervalMs) {
+    return new RefusedStream(InvalidArgument("interval_ms", "must be from 100 to 60000"));
+  }
+  StatusOr<GenerationService*> service = gate_.Enter();
+  if (!service.ok()) return new RefusedStream(service.status());
+  return loads_.Start(*context, **service, std::chrono::milliseconds(interval));
 }
 
 grpc::ServerUnaryReactor* InferenceService::Cancel(grpc::CallbackServerContext* context,
@@ -237,7 +262,7 @@ grpc::ServerUnaryReactor* InferenceService::Cancel(grpc::CallbackServerContext* 
 template <class Compute>
 grpc::ServerUnaryReactor* InferenceService::AnswerLater(
     grpc::CallbackServerContext* context, grpc::ByteBuffer* response, Compute compute) {
-  const StatusOr<std::string> tenant = Identify(*context, keys_.get());
+  const StatusOr<std::string> tenant = IdentifyCaller(*context);
   if (!tenant.ok()) return Refuse(*context, tenant.status());
   StatusOr<GenerationService*> service = gate_.Enter();
   if (!service.ok()) return Refuse(*context, service.status());

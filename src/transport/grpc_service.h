@@ -2,7 +2,8 @@
 // decodes, converts and calls; it decides nothing.
 //
 // Threads: gRPC's callback threads run the handlers, which return at once; Tokenize,
-// Detokenize and GetModel compute on a TaskThread. GetLoad and Cancel wait for nothing.
+// Detokenize and GetModel compute on a TaskThread. GetLoad, WatchLoad and Cancel wait for
+// nothing.
 
 #pragma once
 
@@ -19,6 +20,7 @@
 #include "transport/call_gate.h"
 #include "transport/call_registry.h"
 #include "transport/grpc_token_stream.h"
+#include "transport/load_stream.h"
 #include "transport/task_thread.h"
 #include "transport/write_watch.h"
 
@@ -31,8 +33,9 @@ using RawInferenceBase = v1::Inference::WithRawCallbackMethod_Generate<
             v1::Inference::WithRawCallbackMethod_Detokenize<
                 v1::Inference::WithRawCallbackMethod_GetModel<
                     v1::Inference::WithRawCallbackMethod_GetLoad<
-                        v1::Inference::WithRawCallbackMethod_Cancel<
-                            v1::Inference::Service>>>>>>>;
+                        v1::Inference::WithRawCallbackMethod_WatchLoad<
+                            v1::Inference::WithRawCallbackMethod_Cancel<
+                                v1::Inference::Service>>>>>>>>;
 
 class InferenceService final : public RawInferenceBase {
  public:
@@ -42,7 +45,10 @@ class InferenceService final : public RawInferenceBase {
   // Calls are refused UNAVAILABLE before Open and, but for GetLoad and Cancel, after
   // Close.
   void Open(GenerationService& service, ServerMetrics& metrics);
-  void Close() { gate_.Close(); }
+  void Close() {
+    gate_.Close();
+    loads_.End();
+  }
   CallGate& gate() { return gate_; }
   const CallGate& gate() const { return gate_; }
 
@@ -63,6 +69,8 @@ class InferenceService final : public RawInferenceBase {
   grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* bytes,
                                     grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchLoad(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) override;
   grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* bytes,
                                    grpc::ByteBuffer* response) override;
@@ -82,7 +90,10 @@ class InferenceService final : public RawInferenceBase {
                                         const std::string& tenant, RequestId id) const;
   // Of what never reaches the service, which counts the others. Only inside the gate.
   void CountRefusal(RejectReason reason);
-  void CountWhileDraining();
+  // The same from outside of it, also while the server drains.
+  void CountOutside(RejectReason reason);
+  // Who calls. A caller whose key is not known is counted.
+  StatusOr<std::string> IdentifyCaller(const grpc::CallbackServerContext& context);
   // Hands it to the service; a cancel that came meanwhile is not lost.
   void Start(GenerationService& service, GenerateRequest request, TokenSink& sink);
   // Answers with what `compute` (GenerationService&, tenant -> StatusOr<message>) says,
@@ -100,6 +111,7 @@ class InferenceService final : public RawInferenceBase {
   const std::shared_ptr<const ApiKeys> keys_;
   CallGate gate_;
   WriteWatch watch_;
+  LoadStreams loads_{gate_, watch_};
   CallRegistry registry_;
   // Written by Open before the gate opens.
   std::string model_;

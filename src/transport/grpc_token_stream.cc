@@ -9,6 +9,18 @@
 
 namespace renga {
 
+std::string AnswerId(RequestId id, const std::string& client_id) {
+  return client_id.empty() ? std::to_string(static_cast<uint64_t>(id)) : client_id;
+}
+
+void CallContext::NameAnswer() const {
+  grpc.AddInitialMetadata(kRequestIdHeader, AnswerId(id, client_id));
+}
+
+void CallContext::NameRefusal() const {
+  grpc.AddTrailingMetadata(kRequestIdHeader, AnswerId(id, client_id));
+}
+
 GrpcTokenStream::GrpcTokenStream(CallContext call, int32_t max_backlog_chunks)
     : call_(std::move(call)), max_backlog_(static_cast<size_t>(max_backlog_chunks)) {
   entry_.emplace(call_.registry, call_.id, call_.tenant, call_.client_id);
@@ -21,6 +33,8 @@ void GrpcTokenStream::OnStart(const StartInfo& info) {
   ToProto(info, call_.service, started);
   started.set_request_id(std::to_string(static_cast<uint64_t>(call_.id)));
   started.set_model(call_.model);
+  call_.NameAnswer();
+  started_ = true;
   Send(message);
 }
 
@@ -55,6 +69,7 @@ void GrpcTokenStream::OnChoiceEnd(const ChoiceEnd& end) {
 
 void GrpcTokenStream::OnDone(const Completion& completion) {
   entry_.reset();
+  if (!started_) call_.NameRefusal();
   v1::GenerateResponse message;
   const bool good = completion.status.ok();
   if (good) {

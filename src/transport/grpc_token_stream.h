@@ -70,7 +70,18 @@ struct CallContext {
   std::string tenant{};
   std::string client_id{};  // Its x-request-id; "" without one.
   bool many_choices = false;
+
+  // Sends the x-request-id with the answer's first message...
+  void NameAnswer() const;
+  // ... or, if there is none, with the status: gRPC then sends nothing but trailers, by
+  // which a proxy sees that the call failed before it began, and may try elsewhere.
+  void NameRefusal() const;
 };
+
+// The value of the header `x-request-id` that an answer has: the client's own, or else
+// the server's.
+std::string AnswerId(RequestId id, const std::string& client_id);
+inline constexpr char kRequestIdHeader[] = "x-request-id";
 
 class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                               public TokenSink,
@@ -113,6 +124,7 @@ class GrpcTokenStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // The engine's calls only.
   std::optional<CallRegistry::Entry> entry_;  // Until the engine's OnDone.
   v1::Finished finished_message_;             // Its choices, as they end.
+  bool started_ = false;
 
   Mutex mutex_;
   std::deque<grpc::ByteBuffer> backlog_ RENGA_GUARDED_BY(mutex_);

@@ -61,6 +61,9 @@ void GrpcUnaryAnswer::OnDone(const Completion& completion) {
   if (completion.status.ok()) {
     ToProto(completion, *message_.mutable_finished());
     response_ = Encode(message_);
+    call_.NameAnswer();
+  } else {
+    call_.NameRefusal();
   }
   WriteBegins();  // Ends with gRPC's OnDone.
   Finish(ToGrpcStatus(completion.status));

@@ -91,5 +91,59 @@ TEST_F(CommandLineTest, TokenizeTakesItsTextOrReadsInput) {
   EXPECT_EQ(Parse({"tokenize", "--model.path", "m", ""}).text, "");
 }
 
+TEST_F(CommandLineTest, ChatTakesATargetOrAModel) {
+  CommandLine line =
+      Parse({"chat", "--target", "host:1", "--key-file", "k", "--system", "Be brief."});
+  EXPECT_EQ(line.command, Command::kChat);
+  EXPECT_EQ(line.chat.target, "host:1");
+  EXPECT_EQ(line.chat.key_file, "k");
+  EXPECT_EQ(line.chat.system, "Be brief.");
+  line = Parse({"chat", "--model.path", "m.gguf"});
+  EXPECT_THAT(line.sources.flags, ElementsAre(Pair("model.path", "m.gguf")));
+  EXPECT_EQ(line.chat.target, "");
+}
+
+TEST_F(CommandLineTest, QuantizeHasItsOwnOptionsAndThoseOfTheDevice) {
+  CommandLine line = Parse({"quantize", "in.gguf", "out.gguf", "--type", "q4_k",
+                            "--device.threads", "2", "--force"});
+  EXPECT_EQ(line.command, Command::kQuantize);
+  EXPECT_EQ(line.quantize.input, "in.gguf");
+  EXPECT_EQ(line.quantize.output, "out.gguf");
+  EXPECT_EQ(line.quantize.type, "q4_k");
+  EXPECT_TRUE(line.quantize.force);
+  EXPECT_TRUE(line.quantize.report);
+  EXPECT_THAT(line.sources.flags, ElementsAre(Pair("device.threads", "2")));
+  line = Parse({"quantize", "in", "out", "--type", "f32", "--no-report", "--text", "t",
+                "--embedding-type", "q8_0"});
+  EXPECT_FALSE(line.quantize.report);
+  EXPECT_EQ(line.quantize.text_file, "t");
+  EXPECT_EQ(line.quantize.embedding_type, "q8_0");
+  EXPECT_EQ(Parse({"quantize", "in", "out"}).exit_code, 2);
+  EXPECT_EQ(Parse({"quantize", "in", "--type", "f32"}).exit_code, 2);
+  EXPECT_EQ(Parse({"quantize", "in", "out", "--type", "f32", "--grpc.address", "x:1"})
+                .exit_code,
+            2);
+}
+
+TEST_F(CommandLineTest, EvalAndDoctorHaveTheirOptions) {
+  CommandLine line =
+      Parse({"eval", "--model.path", "a", "--reference", "b", "--text", "t"});
+  EXPECT_EQ(line.command, Command::kEval);
+  EXPECT_EQ(line.eval.reference, "b");
+  EXPECT_EQ(line.eval.text_file, "t");
+  line = Parse({"doctor", "--json", "--grpc.address", "0.0.0.0:1"});
+  EXPECT_EQ(line.command, Command::kDoctor);
+  EXPECT_TRUE(line.doctor.json);
+  EXPECT_THAT(line.sources.flags, ElementsAre(Pair("grpc.address", "0.0.0.0:1")));
+}
+
+TEST_F(CommandLineTest, HelpListsEveryCommand) {
+  Parse({"--help"});
+  for (const char* name :
+       {"serve", "gateway", "chat", "tokenize", "quantize", "eval", "doctor"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(name));
+  }
+}
+
 }  // namespace
 }  // namespace renga

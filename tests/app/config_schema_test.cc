@@ -104,6 +104,7 @@ TEST(ConfigSchemaTest, AWrongValueIsNamedWithWhatIsRight) {
 TEST(ConfigSchemaTest, ChoicesAreWholeWords) {
   EXPECT_TRUE(Set("device.isa", "avx2").ok());
   EXPECT_TRUE(Set("device.isa", "avx512").ok());
+  EXPECT_TRUE(Set("device.isa", "amx").ok());
   for (const char* wrong : {"avx", "", "auto|portable", "AVX2", "avx2 "}) {
     EXPECT_FALSE(Set("device.isa", wrong).ok()) << wrong;
   }

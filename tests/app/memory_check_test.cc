@@ -23,6 +23,7 @@ using testing::HasSubstr;
 constexpr int64_t kKiB = 1 << 10;
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kPageBytes = 256 * kKiB;
+constexpr int64_t kOpenPageBytes = 4 * kMiB;
 
 // A server without a server: it serves requests on a fake allocator, which may forget to
 // give something back.
@@ -70,7 +71,7 @@ class MemoryCheckTest : public testing::Test {
   ManualClock clock_;
   MemoryLedger ledger_;
   SnapshotBoard board_;
-  ServerMetrics metrics_{"tiny", "cpu", &clock_};
+  ServerMetrics metrics_{"tiny", "cpu", {.clock = &clock_}};
   SystemMemory system_{.heap_bytes = 20 * kMiB, .resident_bytes = 300 * kMiB};
   int64_t heap_leak_per_request_ = 0;
   int64_t ledger_leak_per_request_ = 0;
@@ -79,6 +80,7 @@ class MemoryCheckTest : public testing::Test {
                       .metrics = metrics_,
                       .clock = clock_,
                       .kv_page_bytes = kPageBytes,
+                      .kv_open_page_bytes = kOpenPageBytes,
                       .system = [this] { return system_; }}};
 };
 
@@ -136,6 +138,21 @@ TEST_F(MemoryCheckTest, APoolThatFillsWithCachedPrefixesIsNoLeak) {
     ServeAndLook(1);
   }
   EXPECT_TRUE(Suspected("prefix_cache"));
+}
+
+TEST_F(MemoryCheckTest, OpenPagesOfEverMoreSequencesAreNoLeak) {
+  for (int64_t running = 1; running <= 64; ++running) {
+    EngineSnapshot engine;
+    engine.max_sequences = 64;
+    engine.running = running;
+    board_.Publish(engine);
+    system_.resident_bytes += kOpenPageBytes;  // That of the newest.
+    ServeAndLook(1);
+    engine.running = 0;
+    board_.Publish(engine);
+    ServeAndLook(9);
+  }
+  EXPECT_THAT(AllSuspected(), testing::IsEmpty());
 }
 
 TEST_F(MemoryCheckTest, WhatRunningRequestsHoldIsNoLeak) {

@@ -107,7 +107,7 @@ Row ReferenceLogits(const TinyModel& model, const std::vector<TokenId>& ids) {
 
 std::vector<std::string> MachineIsas() {
   std::vector<std::string> names;
-  for (const char* isa : {"portable", "avx2", "avx512"}) {
+  for (const char* isa : {"portable", "avx2", "avx512", "amx"}) {
     if (MakeCpuBackend({.isa = isa, .threads = 1}).ok()) names.push_back(isa);
   }
   return names;
@@ -146,6 +146,14 @@ TEST(CpuBackend, AForwardPassEqualsDoublePrecision) {
       ExpectClose(logits[0], ReferenceLogits(model, s.ids), exact ? 2e-5 : 2e-3);
     }
   }
+}
+
+TEST(CpuBackend, WithInt8PagesAForwardPassStaysNearDoublePrecision) {
+  const TinyModel model = MakeModel({TensorType::kF32}, TinyShape());
+  TinyRunner runner(model, {.threads = 2}, KvDtype::kInt8);
+  TinySequence s = MakeSequence(150, 1, runner.free_pages);
+  const auto logits = runner.Step({&s}, {150});
+  ExpectClose(logits[0], ReferenceLogits(model, s.ids), 1e-2);
 }
 
 TEST(CpuBackend, OddShapesWorkWithFloatWeights) {
@@ -222,8 +230,8 @@ std::vector<std::vector<float>> Together(const TinyModel& model, KvDtype dtype,
 TEST(CpuBackend, ResultsDoNotDependOnCompanySlicesThreadsInstructionSetsOrPlans) {
   for (const std::vector<TensorType>& types : kTypeMixes) {
     const TinyModel model = MakeModel(types, TinyShape());
-    for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kF32}) {
-      if (dtype == KvDtype::kF32 && types != kTypeMixes[3]) continue;
+    for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kF32, KvDtype::kInt8}) {
+      if (dtype != KvDtype::kF16 && types != kTypeMixes[3]) continue;
       const auto expected = Alone(model, dtype);
       for (const std::string& isa : MachineIsas()) {
         for (const int32_t threads : {1, 2, 3}) {
@@ -274,6 +282,8 @@ TEST(CpuBackend, AllInstructionSetsShareOneNumericsId) {
     EXPECT_EQ(runner.backend().info().name, "cpu/" + isa);
     EXPECT_EQ(runner.backend().info().numerics_id, "renga-cpu-1/kv-f16.1");
     EXPECT_EQ(runner.backend().info().threads, 2);
+    TinyRunner int8(model, {.isa = isa, .threads = 1}, KvDtype::kInt8);
+    EXPECT_EQ(int8.backend().info().numerics_id, "renga-cpu-1/kv-int8.1");
   }
 }
 

@@ -144,6 +144,7 @@ struct TinySequence {
   std::vector<TokenId> ids;
   std::vector<PageId> pages;
   int32_t done = 0;
+  PageId open_page = -1;  // Given by the runner's first step.
 };
 
 inline TinySequence MakeSequence(int32_t length, uint32_t seed,
@@ -163,12 +164,15 @@ inline TinySequence MakeSequence(int32_t length, uint32_t seed,
 class TinyRunner {
  public:
   static constexpr int64_t kPages = 64;
+  static constexpr int32_t kSequences = 40;
 
   TinyRunner(const TinyModel& model, const CpuBackendOptions& options, KvDtype dtype)
       : layers_(model.layers.size()) {
     backend_ = std::move(MakeCpuBackend(options)).value();
-    BackendLimits limits{
-        .max_rows = 700, .max_logit_rows = 40, .max_sequences = 40, .max_pages = kPages};
+    BackendLimits limits{.max_rows = 700,
+                         .max_logit_rows = 40,
+                         .max_sequences = kSequences,
+                         .max_pages = kPages};
     EXPECT_TRUE(backend_->Configure(model.shape, limits).ok());
     embedding_ = Load({model.embedding.view()});
     output_norm_ = backend_->LoadVector(model.output_norm).value();
@@ -201,7 +205,9 @@ class TinyRunner {
     std::vector<int32_t> logit_rows;
     for (size_t i = 0; i < sequences.size(); ++i) {
       TinySequence& s = *sequences[i];
-      rows.push_back({static_cast<int32_t>(tokens.size()), counts[i], s.done, s.pages});
+      if (s.open_page < 0) s.open_page = next_open_page_++;
+      rows.push_back(
+          {static_cast<int32_t>(tokens.size()), counts[i], s.done, s.pages, s.open_page});
       tokens.insert(tokens.end(), s.ids.begin() + s.done,
                     s.ids.begin() + s.done + counts[i]);
       s.done += counts[i];
@@ -263,6 +269,7 @@ class TinyRunner {
   MatrixId embedding_{};
   VectorId output_norm_{};
   int32_t kv_heads_ = 0;
+  PageId next_open_page_ = 0;
 };
 
 }  // namespace renga

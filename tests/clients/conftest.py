@@ -42,6 +42,8 @@ def _generate_stubs():
         f"--grpc_python_out={out}",
         "renga/v1/inference.proto",
         "renga/v1/admin.proto",
+        "google/api/annotations.proto",
+        "google/api/http.proto",
         "google/rpc/status.proto",
         "google/rpc/error_details.proto",
     ]

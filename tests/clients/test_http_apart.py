@@ -1,13 +1,15 @@
 """`renga gateway`: the HTTP API in a process of its own, before one server or two."""
 
+import http.client
 import json
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
-from conftest import Server, _binary, _clean_environment, eventually
-from gateway_server import HttpServer, request
+from conftest import PATIENCE, Server, _binary, _clean_environment, eventually
+from gateway_server import HttpServer, request, sse_data
 
 BODY = {"prompt": "Once upon", "max_tokens": 12, "seed": 5}
 
@@ -15,11 +17,12 @@ BODY = {"prompt": "Once upon", "max_tokens": 12, "seed": 5}
 class Gateway(Server):
     """One process of `renga gateway`, watched as a server is."""
 
-    def __init__(self, *targets):
+    def __init__(self, *targets, flags=()):
         command = [_binary(), "gateway", "--log.format", "json"]
-        command += ["--gateway.address", "127.0.0.1:0"]
+        command += ["--gateway.address", "127.0.0.1:0", "--admin.address", "127.0.0.1:0"]
         for target in targets:
             command += ["--target", target]
+        command += flags
         self.lines = []
         self._changed = threading.Condition()
         self._closed = False
@@ -34,6 +37,7 @@ class Gateway(Server):
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.http_address = self.wait_event("listening")["gateway"]
+        self.admin_address = self.wait_event("listening")["admin"]
 
     def ask(self, body=None, **headers):
         return request(self.http_address, "POST", "/v1/completions", body or BODY, headers)
@@ -43,8 +47,8 @@ class Gateway(Server):
 def gateway():
     started = []
 
-    def start(*targets):
-        started.append(Gateway(*targets))
+    def start(*targets, **options):
+        started.append(Gateway(*targets, **options))
         return started[-1]
 
     yield start
@@ -97,6 +101,49 @@ def test_the_other_server_answers_for_one_that_is_silent(start, tiny_model, serv
         assert apart.ask({**BODY, "stream": stream})[0] == 200
     apart.terminate()
     assert apart.wait_exit() == 0
+
+
+def test_a_server_that_freezes_in_mid_answer_holds_nobody_for_ever(start, tiny_model, gateway):
+    frozen = start(tiny_model).wait_ready()
+    apart = gateway(frozen.grpc_address, flags=("--gateway.target_ping_ms", "1000"))
+    body = {**BODY, "max_tokens": 3000, "stream": True}
+    connection = http.client.HTTPConnection(apart.http_address, timeout=PATIENCE)
+    connection.request(
+        "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"}
+    )
+    answer = connection.getresponse()
+    assert answer.readline().startswith(b"data:")
+    frozen.process.send_signal(signal.SIGSTOP)
+    frozen_at = time.monotonic()
+    rest = answer.read().decode()  # Ends, or times out.
+    took = time.monotonic() - frozen_at
+    connection.close()
+    assert "error" in json.loads(sse_data(rest)[-1])
+    assert "[DONE]" not in rest
+    assert took < 20  # Two pings of a second, and patience with the machine.
+
+
+def test_a_lost_server_is_one_line_in_the_log_until_it_is_back(start, tiny_model, gateway):
+    first = start(tiny_model).wait_ready()
+    apart = gateway(first.grpc_address)
+    assert apart.ask()[0] == 200
+    first.stop()
+    for _ in range(5):
+        assert apart.ask()[0] == 503
+    assert [e["event"] for e in apart.events()].count("target_unreachable") == 1
+    start(tiny_model, "--grpc.address", first.grpc_address).wait_ready()
+    eventually(lambda: apart.ask()[0] == 200, "it finds the server again")
+    assert apart.wait_event("target_reachable")["target"] == first.grpc_address
+
+
+def test_it_has_health_and_metrics_of_its_own(server, gateway):
+    apart = gateway(server.grpc_address, flags=("--gateway.access_log", "info"))
+    assert apart.ask()[0] == 200
+    count = "renga_gateway_requests_total"
+    eventually(lambda: apart.metric(count, route="/v1/completions", code=200) == 1, "counted")
+    assert apart.get("/readyz")[0] == apart.get("/livez")[0] == 200
+    line = apart.wait_event("http")
+    assert (line["path"], line["status"], line["complete"]) == ("/v1/completions", 200, "yes")
 
 
 def test_sigterm_ends_it_with_status_0(server, gateway):

@@ -10,8 +10,10 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class ChoicesTest : public EngineTest {
+class ChoicesTest : public EngineTest, public testing::WithParamInterface<KvDtype> {
  protected:
+  ChoicesTest() { dtype_ = GetParam(); }
+
   void ExpectChoices(const CollectingSink& sink, const std::vector<TokenId>& prompt,
                      int64_t tokens, int32_t n) {
     EXPECT_TRUE(sink.completion().status.ok()) << sink.completion().status.ToString();
@@ -25,7 +27,7 @@ class ChoicesTest : public EngineTest {
   }
 };
 
-TEST_F(ChoicesTest, ThePromptIsComputedOnceAndEachChoiceAnswersAsIfAlone) {
+TEST_P(ChoicesTest, ThePromptIsComputedOnceAndEachChoiceAnswersAsIfAlone) {
   for (const int64_t length : {1, 63, 64, 65, 128, 150}) {
     Build({.scheduler = {}, .pages = 32});
     const int64_t before = Rows();
@@ -40,7 +42,7 @@ TEST_F(ChoicesTest, ThePromptIsComputedOnceAndEachChoiceAnswersAsIfAlone) {
   }
 }
 
-TEST_F(ChoicesTest, TheFirstChoiceIsTheAnswerOfARequestForOne) {
+TEST_P(ChoicesTest, TheFirstChoiceIsTheAnswerOfARequestForOne) {
   Build({.scheduler = {}, .pages = 32});
   CollectingSink& one = h().Submit(Drawing(PromptOf(20, 1), 10, 1));
   CollectingSink& three = h().Submit(Drawing(PromptOf(20, 1), 10, 3));
@@ -50,7 +52,7 @@ TEST_F(ChoicesTest, TheFirstChoiceIsTheAnswerOfARequestForOne) {
   EXPECT_NE(three.tokens(1), three.tokens(2));
 }
 
-TEST_F(ChoicesTest, EachChoiceEndsByItselfAndTheRequestWithTheLast) {
+TEST_P(ChoicesTest, EachChoiceEndsByItselfAndTheRequestWithTheLast) {
   Build({.scheduler = {}, .pages = 32});
   const std::vector<TokenId> prompt = PromptOf(20, 1);
   EngineRequest request = Drawing(prompt, 12, 3);
@@ -74,7 +76,7 @@ TEST_F(ChoicesTest, EachChoiceEndsByItselfAndTheRequestWithTheLast) {
   EXPECT_EQ(sink.completion().usage.completion_tokens, 1 + 12 + 5);
 }
 
-TEST_F(ChoicesTest, APauseOfOneChoiceIsAPauseOfTheRequest) {
+TEST_P(ChoicesTest, APauseOfOneChoiceIsAPauseOfTheRequest) {
   Build({.scheduler = {}, .pages = 32});
   const std::vector<TokenId> prompt = PromptOf(20, 1);
   CollectingSink& slow =
@@ -93,7 +95,7 @@ TEST_F(ChoicesTest, APauseOfOneChoiceIsAPauseOfTheRequest) {
   ExpectAnswer(other, PromptOf(10, 2), 30);
 }
 
-TEST_F(ChoicesTest, ACancelEndsAllChoicesWithinOneStepAtEveryStage) {
+TEST_P(ChoicesTest, ACancelEndsAllChoicesWithinOneStepAtEveryStage) {
   for (const int64_t step : {2, 4, 5, 9}) {  // Prefill, the fork, right after, decode.
     Build({.scheduler = {.max_sequences = 16, .max_step_tokens = 32}, .pages = 32});
     const int64_t before = backend_.steps();
@@ -108,7 +110,7 @@ TEST_F(ChoicesTest, ACancelEndsAllChoicesWithinOneStepAtEveryStage) {
   }
 }
 
-TEST_F(ChoicesTest, ChoicesThatDoNotFitTogetherArePreemptedAndChangeNoAnswer) {
+TEST_P(ChoicesTest, ChoicesThatDoNotFitTogetherArePreemptedAndChangeNoAnswer) {
   for (const bool reuse : {true, false}) {
     Build({.scheduler = {}, .pages = 8, .prefix_cache = reuse});
     const std::vector<TokenId> prompt = PromptOf(100, 1);
@@ -121,7 +123,7 @@ TEST_F(ChoicesTest, ChoicesThatDoNotFitTogetherArePreemptedAndChangeNoAnswer) {
   }
 }
 
-TEST_F(ChoicesTest, WhereOnlyOneChoiceFitsTheyRunOneAfterTheOther) {
+TEST_P(ChoicesTest, WhereOnlyOneChoiceFitsTheyRunOneAfterTheOther) {
   for (const bool reuse : {true, false}) {
     Build({.scheduler = {}, .pages = 3, .prefix_cache = reuse});
     const std::vector<TokenId> prompt = PromptOf(130, 1);
@@ -131,7 +133,7 @@ TEST_F(ChoicesTest, WhereOnlyOneChoiceFitsTheyRunOneAfterTheOther) {
   }
 }
 
-TEST_F(ChoicesTest, APauseWhileOtherChoicesWaitForPagesHoldsUpNobody) {
+TEST_P(ChoicesTest, APauseWhileOtherChoicesWaitForPagesHoldsUpNobody) {
   Build({.scheduler = {.policy = "serial"}, .pages = 3, .prefix_cache = false});
   const std::vector<TokenId> prompt = PromptOf(100, 1);
   CollectingSink& slow =
@@ -149,7 +151,7 @@ TEST_F(ChoicesTest, APauseWhileOtherChoicesWaitForPagesHoldsUpNobody) {
   ExpectAnswer(other, PromptOf(10, 2), 5);
 }
 
-TEST_F(ChoicesTest, MoreThanCanRunAtATimeAreRefusedByName) {
+TEST_P(ChoicesTest, MoreThanCanRunAtATimeAreRefusedByName) {
   Build({.scheduler = {.max_sequences = 4}, .pages = 16});
   CollectingSink& many = h().Submit(Drawing(PromptOf(5, 1), 5, 5));
   CollectingSink& none = h().Submit(Drawing(PromptOf(5, 1), 5, 0));
@@ -161,7 +163,7 @@ TEST_F(ChoicesTest, MoreThanCanRunAtATimeAreRefusedByName) {
   ExpectChoices(fits, PromptOf(5, 1), 5, 4);
 }
 
-TEST_F(ChoicesTest, ARequestHoldsThePlacesOfAllItsChoicesFromTheStart) {
+TEST_P(ChoicesTest, ARequestHoldsThePlacesOfAllItsChoicesFromTheStart) {
   Build({.scheduler = {.max_sequences = 4, .max_step_tokens = 16}, .pages = 32});
   CollectingSink& three = h().Submit(Drawing(PromptOf(60, 1), 20, 3));
   CollectingSink& two = h().Submit(Drawing(PromptOf(60, 2), 20, 2));
@@ -175,7 +177,7 @@ TEST_F(ChoicesTest, ARequestHoldsThePlacesOfAllItsChoicesFromTheStart) {
   }
 }
 
-TEST_F(ChoicesTest, LogitsThatAreNotFiniteFailAllChoices) {
+TEST_P(ChoicesTest, LogitsThatAreNotFiniteFailAllChoices) {
   Build({.scheduler = {}, .pages = 32});
   CollectingSink& bad = h().Submit(Drawing({FakeBackend::kPoisonToken, 5, 6}, 5, 3));
   CollectingSink& good = h().Submit(PromptOf(10, 2), 5);
@@ -186,7 +188,7 @@ TEST_F(ChoicesTest, LogitsThatAreNotFiniteFailAllChoices) {
   ExpectAnswer(good, PromptOf(10, 2), 5);
 }
 
-TEST_F(ChoicesTest, AFailedStepFailsTheRequestOnceWhateverItsChoices) {
+TEST_P(ChoicesTest, AFailedStepFailsTheRequestOnceWhateverItsChoices) {
   Build({.scheduler = {}, .pages = 32});
   CollectingSink& hit = h().Submit(Drawing(PromptOf(10, 1), 50, 4));
   backend_.on_step = [](int64_t step) {
@@ -197,7 +199,7 @@ TEST_F(ChoicesTest, AFailedStepFailsTheRequestOnceWhateverItsChoices) {
   EXPECT_EQ(hit.completion().usage.completion_tokens, 4 * 5);
 }
 
-TEST_F(ChoicesTest, AForkWhoseCopyFailsFailsItsRequestBeforeItHasBegun) {
+TEST_P(ChoicesTest, AForkWhoseCopyFailsFailsItsRequestBeforeItHasBegun) {
   Build({.scheduler = {.policy = "serial"}, .pages = 32});
   CollectingSink& hit = h().Submit(Drawing(PromptOf(70, 1), 5, 4));
   CollectingSink& next = h().Submit(Drawing(PromptOf(70, 2), 5, 4));
@@ -208,7 +210,7 @@ TEST_F(ChoicesTest, AForkWhoseCopyFailsFailsItsRequestBeforeItHasBegun) {
   ExpectChoices(next, PromptOf(70, 2), 5, 4);
 }
 
-TEST_F(ChoicesTest, FirstTokensThatExceedTheDevicesLimitAreDrawnOneStepLater) {
+TEST_P(ChoicesTest, FirstTokensThatExceedTheDevicesLimitAreDrawnOneStepLater) {
   constexpr int32_t kPlaces = 70;  // As many specs as the device takes in one step.
   Build({.scheduler = {.policy = "continuous",
                        .max_sequences = kPlaces,
@@ -234,6 +236,12 @@ TEST_F(ChoicesTest, FirstTokensThatExceedTheDevicesLimitAreDrawnOneStepLater) {
   ExpectChoices(*many, PromptOf(600, 1), 6, kPlaces);
   EXPECT_EQ(backend_.records[2].logit_rows, kPlaces);
 }
+
+INSTANTIATE_TEST_SUITE_P(Pages, ChoicesTest,
+                         testing::Values(KvDtype::kF16, KvDtype::kInt8),
+                         [](const testing::TestParamInfo<KvDtype>& tested) {
+                           return std::string(KvDtypeName(tested.param));
+                         });
 
 }  // namespace
 }  // namespace renga

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "backend/forwarding_backend.h"
 #include "tests/engine/engine_harness.h"
-#include "tests/engine/forwarding_backend.h"
 #include "tests/fakes/fake_backend.h"
 
 namespace renga {
@@ -36,7 +36,7 @@ class EngineTest : public testing::Test {
  protected:
   void Build(EngineOptions options, int64_t context = 1024) {
     harness_.reset();
-    transformer_ = WeightlessTransformer(copying_, context, options);
+    transformer_ = WeightlessTransformer(copying_, context, options, 1000, dtype_);
     harness_ = std::make_unique<EngineHarness>(options, *transformer_);
   }
   EngineHarness& h() { return *harness_; }
@@ -75,6 +75,8 @@ class EngineTest : public testing::Test {
   }
 
   static constexpr uint64_t kSeed = 77;
+
+  KvDtype dtype_ = KvDtype::kF16;  // Of the pages that Build makes.
 
   FakeBackend backend_;
   CopyingBackend copying_{backend_};

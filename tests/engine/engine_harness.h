@@ -22,7 +22,8 @@ namespace renga {
 inline std::unique_ptr<Transformer> WeightlessTransformer(Backend& backend,
                                                           int64_t context,
                                                           const EngineOptions& options,
-                                                          int32_t vocab = 1000) {
+                                                          int32_t vocab = 1000,
+                                                          KvDtype dtype = KvDtype::kF16) {
   ModelConfig config;
   config.architecture = "fake";
   config.name = "fake";
@@ -32,9 +33,10 @@ inline std::unique_ptr<Transformer> WeightlessTransformer(Backend& backend,
   config.graph.vocab = vocab;
   ModelWeights weights;
   weights.layers.resize(1);
-  EXPECT_TRUE(backend.CreateKvPool({}, options.pages).ok());
-  return std::make_unique<Transformer>(config, weights, backend,
-                                       EngineBackendLimits(options));
+  const BackendLimits limits = EngineBackendLimits(options);
+  EXPECT_TRUE(backend.Configure(config.graph, limits).ok());
+  EXPECT_TRUE(backend.CreateKvPool({.dtype = dtype}, options.pages).ok());
+  return std::make_unique<Transformer>(config, weights, backend, limits);
 }
 
 class EngineHarness {
@@ -52,6 +54,8 @@ class EngineHarness {
     request.max_tokens = max_tokens;
     request.max_tokens_given = true;
     request.arrival = clock.Now();
+    request.ticket = metrics.flight_recorder.Open(request.id, request.arrival);
+    request.queued = request.arrival;
     return request;
   }
 
@@ -106,7 +110,7 @@ class EngineHarness {
 
   ManualClock clock;
   SnapshotBoard board;
-  ServerMetrics metrics{"fake", "fake"};
+  ServerMetrics metrics{"fake", "fake", {.recorder = {.requests = 64}}};
   WaitQueue queue;
   Engine engine;
 

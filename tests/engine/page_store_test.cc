@@ -16,8 +16,13 @@ using testing::ElementsAreArray;
 class PageStoreTest : public testing::Test {
  protected:
   static constexpr int64_t kPages = 8;
+  static constexpr int32_t kSequences = 3;
 
-  void SetUp() override { ASSERT_TRUE(backend_.CreateKvPool({}, kPages).ok()); }
+  void SetUp() override { MakePool(KvDtype::kF16); }
+  void MakePool(KvDtype dtype) {
+    ASSERT_TRUE(backend_.Configure({}, {.max_sequences = kSequences}).ok());
+    ASSERT_TRUE(backend_.CreateKvPool({.dtype = dtype}, kPages).ok());
+  }
 
   std::unique_ptr<RequestGroup> Group(int64_t tokens, int32_t n = 1, bool use = true) {
     EngineRequest request;
@@ -40,12 +45,23 @@ class PageStoreTest : public testing::Test {
   static void ExpectSum(const PageStore& store) {
     EXPECT_EQ(store.free() + store.cached() + store.used(), kPages);
   }
+  // Writes the tokens into the fake's pages, as a step would; so a copy can be seen.
+  void Write(Sequence& sequence) {
+    const std::span<const TokenId> tokens = sequence.tokens();
+    const SequenceRows rows{.rows = static_cast<int32_t>(tokens.size()),
+                            .pages = sequence.page_table(),
+                            .open_page = sequence.open_page()};
+    ASSERT_TRUE(
+        backend_
+            .BeginStep({.tokens = tokens, .sequences = {&rows, 1}, .logit_rows = {}}, {})
+            .ok());
+  }
 
   FakeBackend backend_;
 };
 
 TEST_F(PageStoreTest, TakesAPageForEveryStartedSixtyFourPositionsAndNeverShrinks) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto group = Group(10);
   Sequence& sequence = group->first();
   EXPECT_TRUE(store.Grow(sequence, 64));
@@ -58,7 +74,7 @@ TEST_F(PageStoreTest, TakesAPageForEveryStartedSixtyFourPositionsAndNeverShrinks
 }
 
 TEST_F(PageStoreTest, WholePagesAreSharedWhileTheirFirstOwnerRuns) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto first = Group(150), second = Group(150);
   Compute(store, first->first(), 150);
   EXPECT_EQ(store.Find(second->first()).tokens, 128);
@@ -73,7 +89,7 @@ TEST_F(PageStoreTest, WholePagesAreSharedWhileTheirFirstOwnerRuns) {
 }
 
 TEST_F(PageStoreTest, TheLastPageIsEnteredWhenItsOwnerGivesItUp) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto first = Group(150), second = Group(150);
   Compute(store, first->first(), 140);
   store.Release(first->first());
@@ -87,7 +103,7 @@ TEST_F(PageStoreTest, TheLastPageIsEnteredWhenItsOwnerGivesItUp) {
 }
 
 TEST_F(PageStoreTest, PagesBeyondWhatWasComputedAreNotEntered) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto group = Group(200);
   Compute(store, group->first(), 64);
   ASSERT_TRUE(store.Grow(group->first(), 200));  // The step that follows fails.
@@ -97,7 +113,7 @@ TEST_F(PageStoreTest, PagesBeyondWhatWasComputedAreNotEntered) {
 }
 
 TEST_F(PageStoreTest, CachedPagesMakeRoomAndAreCounted) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto first = Group(64 * 6);
   Compute(store, first->first(), 64 * 6);
   store.Release(first->first());
@@ -113,7 +129,7 @@ TEST_F(PageStoreTest, CachedPagesMakeRoomAndAreCounted) {
 
 TEST_F(PageStoreTest, AForkSharesWholePagesAndCopiesTheRest) {
   for (const bool use : {true, false}) {
-    PageStore store(kPages, true, backend_);
+    PageStore store(kPages, kSequences, true, backend_);
     const auto group = Group(130, 3, use);
     Compute(store, group->first(), 130);
     Sequence& second = group->choices()[1];
@@ -133,7 +149,7 @@ TEST_F(PageStoreTest, AForkSharesWholePagesAndCopiesTheRest) {
 }
 
 TEST_F(PageStoreTest, AForkWithoutAFreePageLeavesTheRestToBeComputed) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto group = Group(64 * kPages - 10, 2);
   Compute(store, group->first(), 64 * kPages - 10);
   Sequence& second = group->choices()[1];
@@ -143,7 +159,7 @@ TEST_F(PageStoreTest, AForkWithoutAFreePageLeavesTheRestToBeComputed) {
 }
 
 TEST_F(PageStoreTest, LooksAgainOnlyAfterSomethingWasEntered) {
-  PageStore store(kPages, true, backend_);
+  PageStore store(kPages, kSequences, true, backend_);
   const auto first = Group(150), second = Group(150);
   ASSERT_TRUE(store.Take(second->first()).ok());
   EXPECT_FALSE(store.HasMore(second->first()));
@@ -155,12 +171,130 @@ TEST_F(PageStoreTest, LooksAgainOnlyAfterSomethingWasEntered) {
 }
 
 TEST_F(PageStoreTest, WithoutReuseNothingIsCached) {
-  PageStore store(kPages, false, backend_);
+  PageStore store(kPages, kSequences, false, backend_);
   const auto first = Group(150), second = Group(150);
   Compute(store, first->first(), 150);
   EXPECT_EQ(store.Find(second->first()).tokens, 0);
   store.Release(first->first());
   EXPECT_EQ(store.free(), kPages);
+}
+
+class OpenPagesTest : public PageStoreTest {
+ protected:
+  void SetUp() override { MakePool(KvDtype::kInt8); }
+};
+
+TEST_F(OpenPagesTest, OneComesWithTheFirstPageAndGoesWithTheLast) {
+  PageStore store(kPages, kSequences, true, backend_);
+  EXPECT_EQ(store.open_total(), kSequences);
+  const auto group = Group(150);
+  Sequence& sequence = group->first();
+  EXPECT_LT(sequence.open_page(), 0);
+  Compute(store, sequence, 150);
+  EXPECT_GE(sequence.open_page(), 0);
+  EXPECT_EQ(sequence.pages(), 3) << "the open page is none of them";
+  EXPECT_EQ(store.open_free(), kSequences - 1);
+  const PageId held = sequence.open_page();
+  Compute(store, sequence, 0);
+  EXPECT_EQ(sequence.open_page(), held);
+  store.Release(sequence);
+  EXPECT_LT(sequence.open_page(), 0);
+  EXPECT_EQ(store.open_free(), kSequences);
+}
+
+TEST_F(OpenPagesTest, OtherDtypesHaveNone) {
+  MakePool(KvDtype::kF16);
+  PageStore store(kPages, kSequences, true, backend_);
+  const auto group = Group(100);
+  Compute(store, group->first(), 100);
+  EXPECT_EQ(store.open_total(), 0);
+  EXPECT_LT(group->first().open_page(), 0);
+}
+
+TEST_F(OpenPagesTest, ASequenceWithoutOneCannotGrow) {
+  PageStore store(kPages, kSequences, true, backend_);
+  std::vector<std::unique_ptr<RequestGroup>> groups;
+  for (int i = 0; i <= kSequences; ++i) groups.push_back(Group(20));
+  for (int i = 0; i < kSequences; ++i)
+    Compute(store, groups[static_cast<size_t>(i)]->first(), 20);
+  EXPECT_EQ(store.open_free(), 0);
+  EXPECT_FALSE(store.Grow(groups.back()->first(), 20));
+  EXPECT_EQ(groups.front()->first().DropOpenPage(), 20);
+  EXPECT_TRUE(store.Grow(groups.back()->first(), 20));
+}
+
+TEST_F(OpenPagesTest, WhoLetsItGoKeepsItsWholePages) {
+  PageStore store(kPages, kSequences, true, backend_);
+  const auto group = Group(150);
+  Sequence& sequence = group->first();
+  Compute(store, sequence, 140);
+  EXPECT_EQ(sequence.DropOpenPage(), 12);
+  EXPECT_EQ(sequence.computed(), 128);
+  EXPECT_EQ(sequence.worked(), 128);
+  EXPECT_EQ(sequence.pages(), 3);
+  EXPECT_EQ(store.open_free(), kSequences);
+  EXPECT_EQ(sequence.DropOpenPage(), 0);
+  Compute(store, sequence, 22);
+  EXPECT_EQ(sequence.computed(), 150);
+  ExpectSum(store);
+}
+
+TEST_F(OpenPagesTest, TheCacheKeepsAndGivesWholePagesAlone) {
+  PageStore store(kPages, kSequences, true, backend_);
+  const auto first = Group(150), second = Group(150), third = Group(100);
+  Compute(store, first->first(), 140);
+  store.Release(first->first());
+  EXPECT_EQ(store.cached(), 2);
+  EXPECT_EQ(store.free(), kPages - 2);
+  EXPECT_EQ(store.Find(second->first()).tokens, 128);
+  ASSERT_TRUE(store.Take(second->first()).ok());
+  EXPECT_EQ(second->first().computed(), 128);
+  EXPECT_EQ(second->first().pages(), 2);
+  EXPECT_LT(second->first().open_page(), 0) << "until it computes";
+  // The second page begins with all of the third one's tokens, and has no head.
+  EXPECT_EQ(store.Find(third->first()).tokens, 64);
+  ASSERT_TRUE(store.Take(third->first()).ok());
+  EXPECT_EQ(third->first().computed(), 64);
+  EXPECT_FALSE(store.HasMore(third->first()));
+  ExpectSum(store);
+}
+
+TEST_F(OpenPagesTest, AForkCopiesTheOpenPage) {
+  PageStore store(kPages, kSequences, true, backend_);
+  const auto group = Group(130, 3);
+  Compute(store, group->first(), 130);
+  Write(group->first());
+  Sequence& second = group->choices()[1];
+  ASSERT_TRUE(store.Fork(group->first(), 130, second).ok());
+  EXPECT_EQ(second.computed(), 130);
+  EXPECT_EQ(second.pages(), 3);
+  EXPECT_NE(second.open_page(), group->first().open_page());
+  const std::span<const TokenId> tokens = group->first().tokens();
+  EXPECT_EQ(backend_.OpenPage(second.open_page())[0], tokens[128]);
+  EXPECT_EQ(backend_.OpenPage(second.open_page())[1], tokens[129]);
+  EXPECT_EQ(store.open_free(), kSequences - 2);
+  EXPECT_EQ(store.used(), 4);
+  ExpectSum(store);
+}
+
+TEST_F(OpenPagesTest, AForkBeforeTheEndOfAClosedPageLeavesThatPageToBeComputed) {
+  PageStore store(kPages, kSequences, true, backend_);
+  const auto group = Group(128, 2);
+  Compute(store, group->first(), 128);
+  Sequence& second = group->choices()[1];
+  ASSERT_TRUE(store.Fork(group->first(), 127, second).ok());
+  EXPECT_EQ(second.computed(), 64);
+  EXPECT_LT(second.open_page(), 0);
+}
+
+TEST_F(OpenPagesTest, AForkWithoutAFreeOneLeavesTheRestToBeComputed) {
+  PageStore store(kPages, 1, true, backend_);
+  const auto group = Group(70, 2);
+  Compute(store, group->first(), 70);
+  Sequence& second = group->choices()[1];
+  ASSERT_TRUE(store.Fork(group->first(), 70, second).ok());
+  EXPECT_EQ(second.computed(), 64);
+  EXPECT_EQ(store.used(), 2) << "a page for nothing";
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ namespace {
 
 using testing::ElementsAreArray;
 
-class PressureTest : public EngineTest {
+class PressureTest : public EngineTest, public testing::WithParamInterface<KvDtype> {
  protected:
+  PressureTest() { dtype_ = GetParam(); }
   void ExpectAccounted() {
     const EngineSnapshot snapshot = h().board.Read();
     EXPECT_EQ(static_cast<int64_t>(h().Metric("renga_kv_pages_used")) +
@@ -22,7 +23,7 @@ class PressureTest : public EngineTest {
   }
 };
 
-TEST_F(PressureTest, TenPagesServeRequestsThatNeedTwentyWithSharedBeginningsAndScores) {
+TEST_P(PressureTest, TenPagesServeRequestsThatNeedTwentyWithSharedBeginningsAndScores) {
   std::mt19937 rng(8);
   for (int round = 0; round < 50; ++round) {
     Build({.scheduler = {.max_sequences = 6, .prefill_slice_tokens = 40}, .pages = 10});
@@ -91,7 +92,7 @@ class EndsTest : public PressureTest {
   }
 };
 
-TEST_F(EndsTest, AfterTwoThousandRequestsOfAllEndsAFlushGivesEveryPageBack) {
+TEST_P(EndsTest, AfterTwoThousandRequestsOfAllEndsAFlushGivesEveryPageBack) {
   backend_.keep_records = false;
   Build({.scheduler = {.window_ms = 1, .max_sequences = 8, .max_step_tokens = 100},
          .pages = 14});
@@ -128,6 +129,14 @@ TEST_F(EndsTest, AfterTwoThousandRequestsOfAllEndsAFlushGivesEveryPageBack) {
   EXPECT_EQ(h().board.Read().pages_free, 14);
   EXPECT_EQ(MemoryLedger::Process().Read(MemoryPurpose::kRequests).buffers, 0);
 }
+
+std::string DtypeName(const testing::TestParamInfo<KvDtype>& tested) {
+  return std::string(KvDtypeName(tested.param));
+}
+INSTANTIATE_TEST_SUITE_P(Pages, PressureTest,
+                         testing::Values(KvDtype::kF16, KvDtype::kInt8), DtypeName);
+INSTANTIATE_TEST_SUITE_P(Pages, EndsTest, testing::Values(KvDtype::kF16, KvDtype::kInt8),
+                         DtypeName);
 
 }  // namespace
 }  // namespace renga

@@ -26,16 +26,16 @@ using test::TinyType;
 #ifdef RENGA_TEST_FEW_ROUNDS
 constexpr int kRounds = 2;
 #else
-constexpr int kRounds = 16;
+constexpr int kRounds = 11;
 #endif
-constexpr int kRequests = 16;  // Of a round: 8 * 16 * 16 = 2,048 in all.
+constexpr int kRequests = 16;  // Of a round: 12 * 11 * 16 = 2,112 in all.
 
 class RandomSamenessTest : public testing::TestWithParam<std::tuple<TinyType, KvDtype>> {
  protected:
   void SetUp() override {
     const auto [type, dtype] = GetParam();
     dtype_ = dtype;
-    rng_.seed(static_cast<uint32_t>(type) * 2 + (dtype == KvDtype::kF16 ? 1 : 0));
+    rng_.seed(static_cast<uint32_t>(type) * 8 + static_cast<uint32_t>(dtype));
     path_ = testing::TempDir() + "renga_random_sameness_" + test::TinyTypeName(type) +
             "_" + std::string(KvDtypeName(dtype)) + ".gguf";
     ASSERT_TRUE(test::WriteTinyModel({.type = type}, path_));
@@ -94,7 +94,7 @@ class RandomSamenessTest : public testing::TestWithParam<std::tuple<TinyType, Kv
             .dtype = dtype_,
             .batch = static_cast<int32_t>(Pick(2, 12)),
             .slice = slices[Pick(Once(4) ? 0 : 1, 4)],
-            .pages = Once(3) ? 64 : Pick(5, 9),
+            .pages = Once(3) ? 64 : Pick(4, 7),
             .rotate = static_cast<size_t>(Pick(0, kRequests - 1)),
             .reuse = !Once(5),
             .timed = Once(3),
@@ -122,20 +122,20 @@ TEST_P(RandomSamenessTest, EveryRequestHasTheBitsOfARunAlone) {
     preemptions += heard.preemptions;
     cached_tokens += heard.cached_tokens;
   }
-  if (kRounds < 16) return;  // Too few for all of it to happen.
+  if (kRounds < 11) return;  // Too few for all of it to happen.
   EXPECT_GT(preemptions, 0) << "the pools were not small enough";
   EXPECT_GT(cached_tokens, 0) << "nothing was shared";
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, RandomSamenessTest,
-                         testing::Combine(testing::Values(TinyType::kF32, TinyType::kF16,
-                                                          TinyType::kQ4_1,
-                                                          TinyType::kQ8_0),
-                                          testing::Values(KvDtype::kF32, KvDtype::kF16)),
-                         [](const auto& tested) {
-                           return test::TinyTypeName(std::get<0>(tested.param)) + "_" +
-                                  std::string(KvDtypeName(std::get<1>(tested.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, RandomSamenessTest,
+    testing::Combine(testing::Values(TinyType::kF32, TinyType::kF16, TinyType::kQ4_1,
+                                     TinyType::kQ8_0),
+                     testing::Values(KvDtype::kF32, KvDtype::kF16, KvDtype::kInt8)),
+    [](const auto& tested) {
+      return test::TinyTypeName(std::get<0>(tested.param)) + "_" +
+             std::string(KvDtypeName(std::get<1>(tested.param)));
+    });
 
 }  // namespace
 }  // namespace renga

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "backend/cpu_backend.h"
+#include "backend/forwarding_backend.h"
 #include "base/check.h"
 #include "tests/engine/engine_harness.h"
-#include "tests/engine/forwarding_backend.h"
 
 namespace renga {
 

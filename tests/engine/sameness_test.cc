@@ -51,10 +51,10 @@ class SamenessTest : public testing::TestWithParam<std::tuple<TinyType, KvDtype>
 TEST_P(SamenessTest, AnswersAndLogitsAreTheSameBitsInAnyCompany) {
   const Heard alone = Ask(*file_, asked_, With({}));
   const int32_t batches[] = {1, 2, 7, 32}, slices[] = {1, 5, 64, 0};
-  const size_t parity = dtype_ == KvDtype::kF16 ? 1 : 0;
+  const size_t parity = dtype_ == KvDtype::kF32 ? 0 : 1;
   for (size_t b = 0; b < 4; ++b) {
     for (size_t s = 0; s < 4; ++s) {
-      if ((b + s) % 2 != parity) continue;  // The other dtype tries the other half.
+      if ((b + s) % 2 != parity) continue;  // Another dtype tries the other half.
       const Company company = With({.isa = (b / 2 + s / 2) % 2 == 0 ? "auto" : "portable",
                                     .threads = 1 + static_cast<int32_t>(s / 2),
                                     .batch = batches[b],
@@ -97,15 +97,15 @@ TEST_P(SamenessTest, ASeedIsObeyedWhateverTheNeighboursDraw) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, SamenessTest,
-                         testing::Combine(testing::Values(TinyType::kF32, TinyType::kF16,
-                                                          TinyType::kQ4_1,
-                                                          TinyType::kQ8_0),
-                                          testing::Values(KvDtype::kF32, KvDtype::kF16)),
-                         [](const auto& tested) {
-                           return test::TinyTypeName(std::get<0>(tested.param)) + "_" +
-                                  std::string(KvDtypeName(std::get<1>(tested.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, SamenessTest,
+    testing::Combine(testing::Values(TinyType::kF32, TinyType::kF16, TinyType::kQ4_1,
+                                     TinyType::kQ8_0),
+                     testing::Values(KvDtype::kF32, KvDtype::kF16, KvDtype::kInt8)),
+    [](const auto& tested) {
+      return test::TinyTypeName(std::get<0>(tested.param)) + "_" +
+             std::string(KvDtypeName(std::get<1>(tested.param)));
+    });
 
 }  // namespace
 }  // namespace renga

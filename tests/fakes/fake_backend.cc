@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -139,7 +140,8 @@ std::vector<TopLogprob> FakeBackend::ExpectedTop(std::span<const TokenId> histor
   return top;
 }
 
-Status FakeBackend::Configure(const GraphShape&, const BackendLimits&) {
+Status FakeBackend::Configure(const GraphShape&, const BackendLimits& limits) {
+  limits_ = limits;
   return OkStatus();
 }
 
@@ -149,8 +151,13 @@ StatusOr<MatrixId> FakeBackend::LoadMatrix(std::span<const TensorView>) {
 
 StatusOr<VectorId> FakeBackend::LoadVector(std::span<const float>) { return VectorId{1}; }
 
-Status FakeBackend::CreateKvPool(const KvGeometry&, int64_t pages) {
+Status FakeBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
   kept_.assign(static_cast<size_t>(pages * kPageTokens), -1);
+  open_.clear();
+  if (HasOpenPages(geometry.dtype)) {
+    RENGA_CHECK(limits_.max_sequences > 0);
+    open_.assign(static_cast<size_t>(limits_.max_sequences * kPageTokens), -1);
+  }
   logit_rows_.reserve(kMaxSpecs);
   tops_.resize(kMaxSpecs * kMaxTopLogprobs);
   return OkStatus();
@@ -169,16 +176,20 @@ Status FakeBackend::WritePage(PageId page, std::span<const std::byte> bytes) {
 }
 
 Status FakeBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
-  const auto source = kept_.begin() + int64_t{from} * kPageTokens;
-  std::copy(source, source + tokens, kept_.begin() + int64_t{to} * kPageTokens);
+  std::vector<TokenId>& pages = open_.empty() ? kept_ : open_;
+  const auto source = pages.begin() + int64_t{from} * kPageTokens;
+  std::copy(source, source + tokens, pages.begin() + int64_t{to} * kPageTokens);
   return OkStatus();
 }
 
-TokenId& FakeBackend::At(const SequenceRows& rows, int64_t position) {
+TokenId& FakeBackend::At(const SequenceRows& rows, int64_t position, int64_t own) {
   const size_t index = static_cast<size_t>(position / kPageTokens);
   RENGA_CHECK(index < rows.pages.size());
-  return kept_.at(static_cast<size_t>(int64_t{rows.pages[index]} * kPageTokens +
-                                      position % kPageTokens));
+  const bool open = !open_.empty() && position / kPageTokens == own;
+  const int64_t page = open ? rows.open_page : rows.pages[index];
+  RENGA_CHECK(page >= 0);
+  std::vector<TokenId>& pages = open ? open_ : kept_;
+  return pages.at(static_cast<size_t>(page * kPageTokens + position % kPageTokens));
 }
 
 Status FakeBackend::BeginStep(const StepBatch& batch, const AttendPlan&) {
@@ -196,30 +207,37 @@ Status FakeBackend::BeginStep(const StepBatch& batch, const AttendPlan&) {
     const Status status = on_step(steps_);
     if (!status.ok()) return status;
   }
+  logit_rows_.clear();
   for (const SequenceRows& rows : batch.sequences) {
     for (int32_t i = 0; i < rows.rows; ++i) {
-      At(rows, rows.first_position + i) =
-          batch.tokens[static_cast<size_t>(rows.first_row + i)];
+      const int32_t row = rows.first_row + i;
+      const int64_t position = int64_t{rows.first_position} + i;
+      At(rows, position, position / kPageTokens) = batch.tokens[static_cast<size_t>(row)];
+      const size_t next = logit_rows_.size();
+      if (next < batch.logit_rows.size() && batch.logit_rows[next] == row) {
+        logit_rows_.push_back(ReadHistory(rows, position));
+      }
+      Close(rows, position);
     }
   }
-  ReadHistory(batch);
+  RENGA_CHECK(logit_rows_.size() == batch.logit_rows.size());
   return OkStatus();
 }
 
-void FakeBackend::ReadHistory(const StepBatch& batch) {
-  logit_rows_.clear();
-  for (const int32_t row : batch.logit_rows) {
-    const auto rows = std::find_if(
-        batch.sequences.begin(), batch.sequences.end(), [row](const SequenceRows& s) {
-          return s.first_row <= row && row < s.first_row + s.rows;
-        });
-    RENGA_CHECK(rows != batch.sequences.end());
-    LogitRow logits{.history = 0, .finite = At(*rows, 0) != kPoisonToken};
-    const int64_t last = rows->first_position + (row - rows->first_row);
-    for (int64_t position = 0; position <= last; ++position) {
-      logits.history = Mix(logits.history, static_cast<uint64_t>(At(*rows, position)));
-    }
-    logit_rows_.push_back(logits);
+FakeBackend::LogitRow FakeBackend::ReadHistory(const SequenceRows& rows, int64_t last) {
+  const int64_t own = last / kPageTokens;
+  LogitRow logits{.history = 0, .finite = At(rows, 0, own) != kPoisonToken};
+  for (int64_t position = 0; position <= last; ++position) {
+    logits.history = Mix(logits.history, static_cast<uint64_t>(At(rows, position, own)));
+  }
+  return logits;
+}
+
+void FakeBackend::Close(const SequenceRows& rows, int64_t position) {
+  if (open_.empty() || (position + 1) % kPageTokens != 0) return;
+  const int64_t chunk = position / kPageTokens;
+  for (int64_t p = chunk * kPageTokens; p <= position; ++p) {
+    At(rows, p, -1) = std::exchange(At(rows, p, chunk), -1);
   }
 }
 

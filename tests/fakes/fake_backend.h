@@ -2,7 +2,9 @@
 //
 // It keeps the token of every position in its pages, as a real device keeps keys and
 // values, and reads the history back through the page table. A wrong page, position,
-// token or a page handed out twice therefore changes every later token. The next token is
+// token or a page handed out twice therefore changes every later token. With int8 pages
+// it has open pages: the chunk that a sequence is at is kept there and nowhere else, its
+// page is written when the chunk is whole, and the open page is wiped. The next token is
 //   greedy:        Hash(history) % vocab
 //   temperature>0: Hash(history, seed, choice, token_index) % vocab
 // so ExpectedAnswer can say what a request must get, whatever its company. The other
@@ -60,6 +62,10 @@ class FakeBackend final : public Backend {
   bool keep_records = true;
   std::vector<StepRecord> records;
   int64_t steps() const { return steps_; }
+  // The tokens in an open page; -1 where there is none.
+  std::span<const TokenId> OpenPage(PageId page) const {
+    return std::span(open_).subspan(static_cast<size_t>(page * kPageTokens), kPageTokens);
+  }
 
   BackendInfo info() const override { return {"fake", "fake", 1}; }
   Status Configure(const GraphShape& shape, const BackendLimits& limits) override;
@@ -67,6 +73,7 @@ class FakeBackend final : public Backend {
   StatusOr<VectorId> LoadVector(std::span<const float> values) override;
   Status CreateKvPool(const KvGeometry& geometry, int64_t pages) override;
   int64_t page_bytes() const override { return kPageTokens * sizeof(TokenId); }
+  int64_t open_page_bytes() const override { return open_.empty() ? 0 : page_bytes(); }
   PageLayout page_layout() const override { return {}; }
   Status ReadPage(PageId page, std::span<std::byte> bytes) override;
   Status WritePage(PageId page, std::span<const std::byte> bytes) override;
@@ -90,15 +97,20 @@ class FakeBackend final : public Backend {
     bool finite = true;
   };
 
-  TokenId& At(const SequenceRows& rows, int64_t position);
-  void ReadHistory(const StepBatch& batch);
+  // Where a row whose own chunk is `own` finds a position.
+  TokenId& At(const SequenceRows& rows, int64_t position, int64_t own);
+  // After the last position of a chunk: its page is written, the open page wiped.
+  void Close(const SequenceRows& rows, int64_t position);
+  LogitRow ReadHistory(const SequenceRows& rows, int64_t last);
   TokenId Draw(uint64_t history, const SampleSpec& spec) const;
   float Logprob(uint64_t history, TokenId token) const;
   // The best tokens after `history`, as many as `top` has room for.
   void FillTop(uint64_t history, std::span<TopLogprob> top) const;
 
   const int32_t vocab_;
+  BackendLimits limits_;
   std::vector<TokenId> kept_;  // [pages, kPageTokens]
+  std::vector<TokenId> open_;  // [max_sequences, kPageTokens], with open pages.
   std::vector<LogitRow> logit_rows_;
   std::vector<TopLogprob> tops_;  // [kMaxSpecs, kMaxTopLogprobs]
   int64_t steps_ = 0;

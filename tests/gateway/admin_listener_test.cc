@@ -23,7 +23,9 @@ class AdminListenerTest : public testing::Test {
   void SetUp() override {
     auto started = AdminListener::Start(
         "127.0.0.1:0",
-        {.metrics = [] { return "up 1\n"; }, .ready = [this] { return ready_.load(); }});
+        {.metrics = [] { return "up 1\n"; },
+         .ready = [this] { return ready_.load(); },
+         .requests = [](bool slow) { return slow ? "[1]\n" : "[1,2]\n"; }});
     ASSERT_TRUE(started.ok()) << started.status().ToString();
     listener_ = *std::move(started);
   }
@@ -52,6 +54,28 @@ TEST_F(AdminListenerTest, MetricsAreTextExposition) {
   EXPECT_THAT(response, StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(response, HasSubstr("Content-Type: text/plain; version=0.0.4"));
   EXPECT_TRUE(response.ends_with("\r\n\r\nup 1\n"));
+}
+
+TEST_F(AdminListenerTest, TheLastRequestsAreJsonAndTheSlowOnesApart) {
+  const std::string all = Ask("GET /debug/requests");
+  EXPECT_THAT(all, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(all, HasSubstr("Content-Type: application/json"));
+  EXPECT_TRUE(all.ends_with("\r\n\r\n[1,2]\n"));
+  EXPECT_TRUE(Ask("GET /debug/requests?slow=0").ends_with("\r\n\r\n[1,2]\n"));
+  EXPECT_TRUE(Ask("GET /debug/requests?slow=1").ends_with("\r\n\r\n[1]\n"));
+  EXPECT_THAT(Ask("GET /debug/requests?slow=yes"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(Ask("POST /debug/requests"), StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(Ask("GET /debug"), StartsWith("HTTP/1.1 404"));
+}
+
+TEST_F(AdminListenerTest, WithoutARecorderThereIsNoSuchPath) {
+  const auto plain = AdminListener::Start(
+      "127.0.0.1:0",
+      {.metrics = [] { return std::string(); }, .ready = [] { return true; }});
+  ASSERT_TRUE(plain.ok());
+  HttpConnection connection((*plain)->address());
+  connection.Send("GET /debug/requests HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(connection.ReadToEnd(), StartsWith("HTTP/1.1 404"));
 }
 
 TEST_F(AdminListenerTest, OtherPathsAndMethodsAreRefused) {

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/gateway/gateway_fixture.h"
 
 namespace renga {
@@ -79,9 +83,14 @@ TEST_F(GatewayRoutesTest, ThePageAndAllItRefersToAreThere) {
 TEST_F(GatewayRoutesTest, WithKeysOnEveryPathWantsOne) {
   options_.require_key = true;
   fake_.wanted_key = "secret";
-  for (const char* path :
-       {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/fake",
-        "/v1/responses", "/tokenize", "/detokenize", "/api/load", "/nothing"}) {
+  std::vector<std::string> paths = {"/nothing", "/v1", "/metrics", "/debug/requests"};
+  for (const RouteInfo& route : Routes()) {
+    std::string path(route.path);
+    if (path.ends_with('*')) path.replace(path.size() - 1, 1, "fake");
+    if (!route.open) paths.push_back(std::move(path));
+  }
+  ASSERT_GE(paths.size(), 12u);
+  for (const std::string& path : paths) {
     for (const char* method : {"GET", "POST", "HEAD", "OPTIONS"}) {
       const HttpReply reply = Ask(method, path);
       EXPECT_EQ(reply.status, 401) << method << path;
@@ -100,6 +109,21 @@ TEST_F(GatewayRoutesTest, WithKeysOnEveryPathWantsOne) {
   const std::string header = "Authorization: Bearer secret\r\n";
   EXPECT_EQ(Chat("", header).status, 200);
   EXPECT_EQ(Get("/v1/models", header).status, 200);
+}
+
+TEST_F(GatewayRoutesTest, OnlyHealthIsOpen) {
+  for (const RouteInfo& route : Routes()) {
+    EXPECT_EQ(route.open, route.path == "/health") << route.path;
+  }
+}
+
+TEST_F(GatewayRoutesTest, RouteNamesAreFewWhateverIsAsked) {
+  EXPECT_EQ(RouteName("/v1/models/some model"), "/v1/models/*");
+  EXPECT_EQ(RouteName("/v1/models"), "/v1/models");
+  EXPECT_EQ(RouteName("/"), "page");
+  EXPECT_EQ(RouteName("/page/chat.js"), "page");
+  EXPECT_EQ(RouteName("/made/up"), "other");
+  EXPECT_EQ(RouteName(""), "other");
 }
 
 TEST_F(GatewayRoutesTest, OtherOriginsAreLetInOnlyIfTheyAreConfigured) {

@@ -57,6 +57,17 @@ TEST(TargetPickerTest, OneThatFailedRestsAndComesBack) {
   EXPECT_EQ(picker.Pick("", {}, At(2000)), 1);
 }
 
+TEST(TargetPickerTest, OnlyTheFirstOfSeveralFailuresIsNews) {
+  TargetPicker picker(2);
+  EXPECT_FALSE(picker.Worked(0));
+  EXPECT_TRUE(picker.Failed(0, At(0)));
+  EXPECT_FALSE(picker.Failed(0, At(5000)));
+  EXPECT_TRUE(picker.Failed(1, At(5000)));
+  EXPECT_TRUE(picker.Worked(0));
+  EXPECT_FALSE(picker.Worked(0));
+  EXPECT_TRUE(picker.Failed(0, At(6000)));
+}
+
 TEST(TargetPickerTest, IfAllRestTheyAreTriedAllTheSameEachOnce) {
   TargetPicker picker(2);
   picker.Failed(0, At(0));

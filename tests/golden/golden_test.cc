@@ -238,7 +238,7 @@ TEST(FastPrecisionTest, KeepsTheReferencesDistribution) {
     divergence += kl / static_cast<double>(goldens.size());
   }
   std::printf("fast: mean KL %.5f\n", divergence);
-  EXPECT_LE(divergence, 0.002);
+  EXPECT_LE(divergence, 0.004);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, GoldenTest, testing::Values("portable", "auto"),

@@ -47,6 +47,19 @@ TEST_F(SmolLm2SamenessTest, AnswersAndLogitsAreTheSameBitsInAnyCompany) {
   }
 }
 
+TEST_F(SmolLm2SamenessTest, SoItIsWithInt8PagesAndPrefixReuse) {
+  const KvDtype dtype = KvDtype::kInt8;
+  const Heard alone = Ask(*file_, asked_, {.isa = "auto", .threads = 2, .dtype = dtype});
+  const Company company{.isa = "auto",
+                        .threads = 1,
+                        .dtype = dtype,
+                        .batch = 7,
+                        .slice = 50,
+                        .rotate = 3,
+                        .reuse = true};
+  ExpectSame(alone, Ask(*file_, asked_, company), company.Name());
+}
+
 TEST_F(SmolLm2SamenessTest, APreemptedRequestIsComputedAgainWithTheSameBits) {
   asked_.resize(4);
   for (AskedFor& asked : asked_) asked.tokens = 80;

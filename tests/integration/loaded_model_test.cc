@@ -96,6 +96,40 @@ TEST_F(LoadedModelTest, WhatIsWrongWithFileOrSettingsIsNamed) {
   EXPECT_EQ(OpenError().field(), "model.path");
 }
 
+TEST_F(LoadedModelTest, ThePoolPaysForOpenPagesToo) {
+  constexpr int64_t kOpenPage = 16'384;                         // As one of f16.
+  constexpr int64_t kPage = 2 * 2 * (128 * 16 + 4 * 16 + 128);  // Layers, heads.
+  config_.kv.dtype = "int8";
+  config_.scheduler.max_sequences = 3;
+  config_.kv.pool_bytes = 3 * kOpenPage + 5 * kPage + kPage - 1;
+  const MemoryLedger& ledger = MemoryLedger::Process();
+  const int64_t before = ledger.Read(MemoryPurpose::kKvPool).bytes;
+  auto opened = LoadedModel::Open(config_);
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  EXPECT_EQ((*opened)->pages(), 5);
+  ASSERT_TRUE((*opened)->MakeDevice(MakeDefaultBackend).ok());
+  ASSERT_TRUE((*opened)
+                  ->LoadWeights({.max_rows = 64,
+                                 .max_logit_rows = 8,
+                                 .max_sequences = 3,
+                                 .max_pages = (*opened)->pages()})
+                  .ok());
+  EXPECT_EQ(ledger.Read(MemoryPurpose::kKvPool).bytes - before,
+            3 * kOpenPage + 5 * kPage);
+  EXPECT_THAT((*opened)->Describe().numerics_id, HasSubstr("/kv-int8.1"));
+  config_.kv.pool_bytes = 3 * kOpenPage + kPage - 1;
+  const Status refused = OpenError();
+  EXPECT_EQ(refused.field(), "kv.pool_bytes");
+  EXPECT_THAT(refused.message(), HasSubstr("open pages of 3 sequences"));
+}
+
+TEST_F(LoadedModelTest, Int8IsRefusedForHeadsThatItHasNoFormFor) {
+  Write({.head_dim = 24});
+  EXPECT_TRUE(OpenError().ok());
+  config_.kv.dtype = "int8";
+  EXPECT_EQ(OpenError().field(), "kv.dtype");
+}
+
 TEST_F(LoadedModelTest, AVocabularyOfAnotherSizeThanTheModelsIsRefused) {
   test::GgufWriter writer = test::TinyModelWriter({});
   const test::TinyVocab larger = test::MakeTinyVocab(test::TinyVocabSize() + 20);

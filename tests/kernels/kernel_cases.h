@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,33 @@ inline double HalfValue(uint16_t half) {
   return (half & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
+// 256 values. Scale and min of each 32 have 6 bits: the lower four blocks' in the low
+// bits of bytes 0..3 and 4..7, of the upper four's the low four bits in bytes 8..11 and
+// the two highest in those of bytes 0..7.
+inline void AppendQ4_KBlock(TestWeights& w, std::mt19937& random, uint16_t d,
+                            uint16_t dmin) {
+  int scale[8];
+  int min[8];
+  int q[8][32];
+  for (int j = 0; j < 8; ++j) {
+    scale[j] = static_cast<int>(random() % 64);
+    min[j] = static_cast<int>(random() % 64);
+    for (int& code : q[j]) code = static_cast<int>(random() % 16);
+    for (const int code : q[j]) {
+      w.values.push_back(HalfValue(d) * scale[j] * code - HalfValue(dmin) * min[j]);
+    }
+  }
+  AppendF16(w.file, d);
+  AppendF16(w.file, dmin);
+  const auto push = [&w](int byte) { w.file.push_back(static_cast<uint8_t>(byte)); };
+  for (int j = 0; j < 4; ++j) push(scale[j] + scale[j + 4] / 16 * 64);
+  for (int j = 0; j < 4; ++j) push(min[j] + min[j + 4] / 16 * 64);
+  for (int j = 0; j < 4; ++j) push(scale[j + 4] % 16 + min[j + 4] % 16 * 16);
+  for (int pair = 0; pair < 4; ++pair) {
+    for (int i = 0; i < 32; ++i) push(q[2 * pair][i] + q[2 * pair + 1][i] * 16);
+  }
+}
+
 // One row, by the definition of each format in kernels/block_format.h.
 inline void AppendWeightRow(TestWeights& w, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, 0.05f);
@@ -107,7 +135,11 @@ inline void AppendWeightRow(TestWeights& w, std::mt19937& random) {
     }
     return;
   }
-  for (int64_t b = 0; b < w.cols / 32; ++b) {
+  for (int64_t b = 0; b < w.cols / FileBlockValues(w.type); ++b) {
+    if (w.type == WeightType::kQ4_K) {
+      AppendQ4_KBlock(w, random, half(), half());
+      continue;
+    }
     const uint16_t d = half();
     AppendF16(w.file, d);
     if (w.type == WeightType::kQ8_0) {
@@ -118,14 +150,18 @@ inline void AppendWeightRow(TestWeights& w, std::mt19937& random) {
       }
       continue;
     }
-    const uint16_t m = half();
-    AppendF16(w.file, m);
+    double m = -8 * HalfValue(d);
+    if (w.type == WeightType::kQ4_1) {
+      const uint16_t least = half();
+      AppendF16(w.file, least);
+      m = HalfValue(least);
+    }
     int q[32];
     for (int& code : q) code = static_cast<int>(random() % 16);
     for (int i = 0; i < 16; ++i) {
       w.file.push_back(static_cast<uint8_t>(q[i] | q[i + 16] << 4));
     }
-    for (const int code : q) w.values.push_back(HalfValue(d) * code + HalfValue(m));
+    for (const int code : q) w.values.push_back(HalfValue(d) * code + m);
   }
 }
 
@@ -150,12 +186,17 @@ inline std::string TypeName(WeightType type) {
       return "Q8_0";
     case WeightType::kQ4_1:
       return "Q4_1";
+    case WeightType::kQ4_0:
+      return "Q4_0";
+    case WeightType::kQ4_K:
+      return "Q4_K";
   }
   return "?";
 }
 
-constexpr WeightType kAllTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kQ8_0,
-                                    WeightType::kQ4_1};
+constexpr WeightType kAllTypes[] = {WeightType::kF32,  WeightType::kF16,
+                                    WeightType::kQ8_0, WeightType::kQ4_1,
+                                    WeightType::kQ4_0, WeightType::kQ4_K};
 
 // Memory of a QuantRows; every byte is 0x7B before it is written.
 class QuantStore {
@@ -180,6 +221,17 @@ class QuantStore {
   std::vector<int32_t> sums_;
   std::vector<uint8_t> fine_;
 };
+
+// Codes of x, [rows, cols].
+inline void QuantiseInto(const CpuOps& ops, std::span<const float> x, int64_t cols,
+                         float coarse, QuantStore& store) {
+  ops.quantise_rows({.x = x.data(),
+                     .x_stride = cols,
+                     .rows = static_cast<int64_t>(x.size()) / cols,
+                     .cols = cols,
+                     .coarse = coarse,
+                     .out = store.rows()});
+}
 
 // Code of (row, k), found by the drawing in kernels/ops.h.
 inline int CodeAt(const QuantRows& x, int64_t cols, int64_t row, int64_t k) {

@@ -20,8 +20,11 @@ MatmulOp OpFor(const CpuOps& ops, WeightType type) {
       return ops.matmul_f16;
     case WeightType::kQ8_0:
       return ops.matmul_q8_0;
+    case WeightType::kQ4_0:
     case WeightType::kQ4_1:
       return ops.matmul_q4_1;
+    case WeightType::kQ4_K:
+      return ops.matmul_q4_k;
   }
   return nullptr;
 }
@@ -47,10 +50,7 @@ struct TestInput {
         x(UnevenRows(row_count, col_count, seed)),
         codes(row_count, col_count / 32 * 32) {
     if (cols % 32 != 0) return;
-    for (int64_t row = 0; row < rows; ++row) {
-      FindCpuOps("portable")
-          ->quantise_row(x.data() + row * cols, cols, kCoarse, row, codes.rows());
-    }
+    QuantiseInto(*FindCpuOps("portable"), x, cols, kCoarse, codes);
   }
 
   int64_t rows;
@@ -92,6 +92,10 @@ struct Shape {
 };
 
 std::vector<Shape> ShapesFor(WeightType type) {
+  if (type == WeightType::kQ4_K) {
+    return {{1, 1, 256},  {2, 31, 256},  {3, 32, 512},    {7, 33, 256},
+            {8, 64, 768}, {9, 49, 1280}, {13, 100, 1536}, {17, 16, 512}};
+  }
   if (IsQuantised(type)) {
     return {{1, 1, 32},   {2, 31, 64},  {3, 32, 96},     {7, 33, 32},
             {8, 64, 576}, {9, 49, 160}, {13, 100, 1536}, {17, 16, 64}};
@@ -157,7 +161,7 @@ TEST(Matmul, EveryInstructionSetGivesTheSameBits) {
 }
 
 TEST(Matmul, ARowAloneGivesTheBitsOfABatch) {
-  constexpr int64_t kRows = 13, kOutputs = 70, kCols = 192;
+  constexpr int64_t kRows = 13, kOutputs = 70, kCols = 256;
   for (const CpuOps* ops : MachineOps()) {
     for (const WeightType type : kAllTypes) {
       const TestWeights w = RandomWeights(type, kOutputs, kCols, 8);
@@ -166,7 +170,7 @@ TEST(Matmul, ARowAloneGivesTheBitsOfABatch) {
       for (int64_t row = 0; row < kRows; ++row) {
         TestInput alone(1, kCols, 1);
         std::copy_n(batch.x.begin() + row * kCols, kCols, alone.x.begin());
-        ops->quantise_row(alone.x.data(), kCols, kCoarse, 0, alone.codes.rows());
+        QuantiseInto(*ops, alone.x, kCols, kCoarse, alone.codes);
         GuardedFloats out = Multiply(*ops, w, alone, kOutputs);
         for (int64_t n = 0; n < kOutputs; ++n) {
           ASSERT_EQ(out[n], together[row * kOutputs + n])
@@ -178,7 +182,7 @@ TEST(Matmul, ARowAloneGivesTheBitsOfABatch) {
 }
 
 TEST(Matmul, AddAddsToWhatIsThere) {
-  constexpr int64_t kRows = 9, kOutputs = 45, kCols = 64;
+  constexpr int64_t kRows = 9, kOutputs = 45, kCols = 256;
   for (const CpuOps* ops : MachineOps()) {
     for (const WeightType type : kAllTypes) {
       const TestWeights w = RandomWeights(type, kOutputs, kCols, 10);
@@ -227,10 +231,7 @@ TEST(Matmul, ExtremeCodesDoNotSaturate) {
         const int sign = x_sign > 0 ? 1 : -1;
         const float coarse = x_sign == sign ? 0.0f : 100.0f;
         for (float& x : in.x) x = static_cast<float>(127 * sign);
-        for (int64_t row = 0; row < 4; ++row) {
-          FindCpuOps("portable")
-              ->quantise_row(in.x.data(), 32, coarse, row, in.codes.rows());
-        }
+        QuantiseInto(*FindCpuOps("portable"), in.x, 32, coarse, in.codes);
         const int q = type == WeightType::kQ8_0 ? static_cast<int8_t>(fill) : fill & 15;
         const int q_high = type == WeightType::kQ8_0 ? q : fill >> 4;
         const float expected = static_cast<float>(127 * sign * 16 * (q + q_high));

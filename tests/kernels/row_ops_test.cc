@@ -39,16 +39,17 @@ TEST(QuantiseRow, IsWithinHalfAStepAndSumsItsCodes) {
   constexpr int64_t kCols = 96;
   for (const CpuOps* ops : MachineOps()) {
     QuantStore store(11, kCols);
+    const std::vector<float> all = RandomFloats(11 * kCols, 1, 2.0f);
+    QuantiseInto(*ops, all, kCols, 0.0f, store);
     for (int64_t row = 0; row < 11; ++row) {
-      const std::vector<float> x = RandomFloats(kCols, static_cast<uint32_t>(row), 2.0f);
-      ops->quantise_row(x.data(), kCols, 0.0f, row, store.rows());
+      const float* x = all.data() + row * kCols;
       for (int64_t b = 0; b < kCols; b += 32) {
         const int64_t at = ScaleAt(kCols, row, b);
         const double scale = static_cast<double>(store.rows().scales[at]);
         float largest = 0.0f;
         int sum = 0;
         for (int64_t k = b; k < b + 32; ++k) {
-          const float value = x[static_cast<size_t>(k)];
+          const float value = x[k];
           const int code = CodeAt(store.rows(), kCols, row, k);
           largest = std::max(largest, std::abs(value));
           sum += code;
@@ -76,10 +77,10 @@ TEST(QuantiseRow, OnlyBlocksThatStandOutKeepTheirLowPlane) {
   for (const CpuOps* ops : MachineOps()) {
     QuantStore store(kRows, kCols);
     int64_t coarse_blocks = 0;
-    std::vector<bool> fine(2 * kBlocks, false);
+    std::vector<unsigned> fine(2 * kBlocks, 0);
+    QuantiseInto(*ops, x, kCols, 2.56f, store);
     for (int64_t row = 0; row < kRows; ++row) {
       const float* values = x.data() + row * kCols;
-      ops->quantise_row(values, kCols, 2.56f, row, store.rows());
       double largest[kBlocks] = {};
       double mean = 0.0;
       for (int64_t k = 0; k < kCols; ++k) {
@@ -98,13 +99,14 @@ TEST(QuantiseRow, OnlyBlocksThatStandOutKeepTheirLowPlane) {
         }
         if (k % 32 != 0) continue;
         coarse_blocks += coarse;
-        if (!coarse) fine[static_cast<size_t>(row / 8 * kBlocks + k / 32)] = true;
+        if (!coarse)
+          fine[static_cast<size_t>(row / 8 * kBlocks + k / 32)] |= 1u << row % 8;
       }
     }
     EXPECT_GT(coarse_blocks, kRows * kBlocks / 2);
     EXPECT_LT(coarse_blocks, kRows * kBlocks);
     for (size_t i = 0; i < fine.size(); ++i) {
-      EXPECT_EQ(store.rows().fine[i] != 0, fine[i]) << ops->name << " " << i;
+      EXPECT_EQ(store.rows().fine[i], fine[i]) << ops->name << " " << i;
     }
     if (ops == FindCpuOps("portable")) expected = store;
     EXPECT_TRUE(store.SameBits(expected)) << ops->name;
@@ -123,7 +125,7 @@ TEST(QuantiseRow, RoundsTiesToEven) {
   x[7] = -128.0f;
   for (const CpuOps* ops : MachineOps()) {
     QuantStore store(1, 32);
-    ops->quantise_row(x.data(), 32, 0.0f, 0, store.rows());
+    QuantiseInto(*ops, x, 32, 0.0f, store);
     const int expected[] = {32512, 0, 2, -2, -4, 129, -127, -127, 0};
     for (int k = 0; k < 9; ++k) {
       EXPECT_EQ(CodeAt(store.rows(), 32, 0, k), expected[k]) << ops->name << " " << k;
@@ -132,34 +134,33 @@ TEST(QuantiseRow, RoundsTiesToEven) {
 }
 
 TEST(QuantiseRow, ZerosTinyAndNonFiniteValuesAreDefinedAndTheSameEverywhere) {
-  std::vector<std::vector<float>> rows;
-  rows.push_back(std::vector<float>(32, 0.0f));
-  rows.push_back(std::vector<float>(32, -0.0f));
-  rows.push_back(std::vector<float>(32, 1e-38f));
-  rows.push_back(std::vector<float>(32, 2e-30f));
-  rows.push_back(RandomFloats(32, 1, 1e37f));
-  rows.push_back(RandomFloats(32, 2));
-  rows.back()[31] = kNan;
-  rows.push_back(RandomFloats(32, 3));
-  rows.back()[0] = -kInf;
-  QuantStore expected(7, 32);
-  for (size_t row = 0; row < rows.size(); ++row) {
-    FindCpuOps("portable")
-        ->quantise_row(rows[row].data(), 32, 0.0f, static_cast<int64_t>(row),
-                       expected.rows());
+  constexpr int kRows = 7;
+  std::vector<float> x(kRows * 32, 0.0f);
+  const auto row = [&](int i) { return std::span<float>(x).subspan(size_t{32} * i, 32); };
+  std::fill(row(1).begin(), row(1).end(), -0.0f);
+  std::fill(row(2).begin(), row(2).end(), 1e-38f);
+  std::fill(row(3).begin(), row(3).end(), 2e-30f);
+  for (int i = 4; i < kRows; ++i) {
+    const std::vector<float> values =
+        RandomFloats(32, static_cast<uint32_t>(i), i == 4 ? 1e37f : 1.0f);
+    std::copy(values.begin(), values.end(), row(i).begin());
   }
-  EXPECT_EQ(expected.rows().scales[0], 0.0f);
-  EXPECT_EQ(expected.rows().scales[2], 0.0f);
-  EXPECT_GT(expected.rows().scales[3], 0.0f);
-  EXPECT_TRUE(std::isnan(expected.rows().scales[5]));
-  EXPECT_TRUE(std::isnan(expected.rows().scales[6]));
-  for (const CpuOps* ops : MachineOps()) {
-    QuantStore store(7, 32);
-    for (size_t row = 0; row < rows.size(); ++row) {
-      ops->quantise_row(rows[row].data(), 32, 0.0f, static_cast<int64_t>(row),
-                        store.rows());
+  row(5)[31] = kNan;
+  row(6)[0] = -kInf;
+  for (const float coarse : {0.0f, 2.56f, 1e9f}) {
+    QuantStore expected(kRows, 32);
+    QuantiseInto(*FindCpuOps("portable"), x, 32, coarse, expected);
+    EXPECT_EQ(expected.rows().scales[0], 0.0f);
+    EXPECT_EQ(expected.rows().scales[2], 0.0f);
+    EXPECT_GT(expected.rows().scales[3], 0.0f);
+    EXPECT_TRUE(std::isnan(expected.rows().scales[5]));
+    EXPECT_TRUE(std::isnan(expected.rows().scales[6]));
+    EXPECT_EQ(expected.rows().scales[7], 0.0f);
+    for (const CpuOps* ops : MachineOps()) {
+      QuantStore store(kRows, 32);
+      QuantiseInto(*ops, x, 32, coarse, store);
+      EXPECT_TRUE(store.SameBits(expected)) << ops->name << " " << coarse;
     }
-    EXPECT_TRUE(store.SameBits(expected)) << ops->name;
   }
 }
 

@@ -24,6 +24,7 @@ MODULES = {
     "batching": {"metrics"},
     "engine": {"batching", "model", "backend", "metrics"},
     "text": {"formats"},
+    "quantize": {"kernels", "formats", "backend", "model", "text"},
     "session": {"metrics"},
     "service": {"text", "session", "batching", "metrics"},
     "transport": {"metrics", "proto"},
@@ -37,6 +38,8 @@ THIRD_PARTY = [
     (r"(spdlog|fmt)/.*", {"base"}),
     (r"(immintrin|cpuid|x86intrin)\.h", {"kernels/cpu"}),
     (r"(cuda|cublas|nvml|mma|cooperative_groups|cub/).*", {"kernels/cuda", "src/backend/cuda_backend.cc"}),
+    # AMX's tile registers are asked for by syscall(), which unistd.h declares.
+    (r"sys/syscall\.h", {"kernels/cpu"}),
     # Files of a model are mapped by `formats`, plain memory by base/aligned_buffer.
     (r"sys/mman\.h", {"formats", "base"}),
     # The memory check asks glibc for the heap's live bytes.
@@ -66,10 +69,10 @@ POSIX = {
     "sys/socket.h", "sys/stat.h", "sys/time.h", "sys/types.h", "sys/un.h", "sys/wait.h", "time.h",
     "unistd.h",
 }  # fmt: skip
-POSIX_KERNELS = {"stdint.h", "stddef.h", "string.h", "math.h"}
+POSIX_KERNELS = {"stdint.h", "stddef.h", "string.h", "math.h", "unistd.h"}
 INL_HEADERS = {"stdint.h", "stddef.h", "immintrin.h"}
 # Plain structs that the per-ISA bodies see, under the same rule: nothing of std:: in them.
-INL_STRUCTS = {"kernels/ops.h", "kernels/block_format.h"}
+INL_STRUCTS = {"kernels/ops.h", "kernels/block_format.h", "kernels/kv_page_format.h"}
 
 MAX_LINES = 600
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

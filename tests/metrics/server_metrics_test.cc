@@ -152,7 +152,7 @@ TEST(ServerMetricsTest, DurationsAreKeptByOutcomeAndRequestsAddUp) {
 // By hand-moved time: what an operator reads without PromQL.
 TEST(ServerMetricsTest, LiveLatenciesCoverTheLastMinute) {
   ManualClock clock;
-  ServerMetrics metrics("tiny", "cpu", &clock);
+  ServerMetrics metrics("tiny", "cpu", {.clock = &clock});
   const auto live = [&](const std::string& metric, const std::string& q) {
     return Sample(metrics.Serialize(),
                   "renga_latency_seconds_live{model=\"tiny\",metric=\"" + metric +

@@ -82,7 +82,8 @@ BackendInfo ReplayBackend::info() const {
   return {.name = "replay", .numerics_id = "replay", .threads = 1};
 }
 
-Status ReplayBackend::Configure(const GraphShape&, const BackendLimits&) {
+Status ReplayBackend::Configure(const GraphShape&, const BackendLimits& limits) {
+  limits_ = limits;
   return OkStatus();
 }
 
@@ -94,12 +95,19 @@ StatusOr<VectorId> ReplayBackend::LoadVector(std::span<const float>) {
   return VectorId{next_id_++};
 }
 
-Status ReplayBackend::CreateKvPool(const KvGeometry&, int64_t pages) {
+Status ReplayBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
   pages_.assign(static_cast<size_t>(pages) * kPageTokens, -1);
+  if (HasOpenPages(geometry.dtype)) {
+    open_.assign(static_cast<size_t>(limits_.max_sequences) * kPageTokens, -1);
+  }
   return OkStatus();
 }
 
 int64_t ReplayBackend::page_bytes() const { return kPageTokens * sizeof(TokenId); }
+
+int64_t ReplayBackend::open_page_bytes() const {
+  return has_open_pages() ? page_bytes() : 0;
+}
 
 PageLayout ReplayBackend::page_layout() const { return {.id = 0xffff, .version = 1}; }
 
@@ -125,11 +133,22 @@ Status ReplayBackend::WritePage(PageId page, std::span<const std::byte> bytes) {
 }
 
 Status ReplayBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
-  RENGA_RETURN_IF_ERROR(CheckPage(from));
-  RENGA_RETURN_IF_ERROR(CheckPage(to));
+  RENGA_ASSIGN_OR_RETURN(const TokenId* source, CurrentPage(from));
+  RENGA_ASSIGN_OR_RETURN(TokenId * target, CurrentPage(to));
   if (tokens < 0 || tokens > kPageTokens) return Internal("head of a page");
-  std::copy_n(Page(from), tokens, Page(to));
+  std::copy_n(source, tokens, target);
   return OkStatus();
+}
+
+StatusOr<TokenId*> ReplayBackend::CurrentPage(PageId page) {
+  if (!has_open_pages()) {
+    RENGA_RETURN_IF_ERROR(CheckPage(page));
+    return Page(page);
+  }
+  if (page < 0 || static_cast<size_t>(page) >= open_.size() / kPageTokens) {
+    return Internal("open page " + std::to_string(page) + " does not exist");
+  }
+  return &open_[static_cast<size_t>(page) * kPageTokens];
 }
 
 Status ReplayBackend::AwaitTurn() {
@@ -176,6 +195,32 @@ Status ReplayBackend::CheckBatch(const StepBatch& batch) const {
   return OkStatus();
 }
 
+Status ReplayBackend::CheckOpenPages(const StepBatch& batch) const {
+  std::set<PageId> written;
+  for (const SequenceRows& sequence : batch.sequences) {
+    if (has_open_pages() && !written.insert(sequence.open_page).second) {
+      return Internal("two sequences have one open page");
+    }
+  }
+  return OkStatus();
+}
+
+Status ReplayBackend::StoreRow(const SequenceRows& sequence, int32_t position,
+                               TokenId token) {
+  const int32_t slot = position % kPageTokens;
+  const PageId page = sequence.pages[static_cast<size_t>(position / kPageTokens)];
+  RENGA_ASSIGN_OR_RETURN(TokenId* const current,
+                         CurrentPage(has_open_pages() ? sequence.open_page : page));
+  current[slot] = token;
+  // What stood behind it belonged to another owner of the page, or was cut off.
+  std::fill(current + slot + 1, current + kPageTokens, -1);
+  if (has_open_pages() && slot + 1 == kPageTokens) {
+    std::copy_n(current, kPageTokens, Page(page));
+    std::fill_n(current, kPageTokens, -1);
+  }
+  return OkStatus();
+}
+
 Status ReplayBackend::Store(const StepBatch& batch) {
   for (const SequenceRows& sequence : batch.sequences) {
     for (int32_t i = 0; i < sequence.rows; ++i) {
@@ -183,11 +228,7 @@ Status ReplayBackend::Store(const StepBatch& batch) {
       if (token < 0 || token >= options_.vocab) {
         return Internal("token " + std::to_string(token) + " is outside the vocabulary");
       }
-      const int32_t position = sequence.first_position + i;
-      const PageId page = sequence.pages[static_cast<size_t>(position / kPageTokens)];
-      Page(page)[position % kPageTokens] = token;
-      // What stood behind it belonged to another owner of the page, or was cut off.
-      std::fill(Page(page) + position % kPageTokens + 1, Page(page) + kPageTokens, -1);
+      RENGA_RETURN_IF_ERROR(StoreRow(sequence, sequence.first_position + i, token));
     }
   }
   return OkStatus();
@@ -200,7 +241,8 @@ void ReplayBackend::Record(const StepBatch& batch) {
   for (const SequenceRows& sequence : batch.sequences) {
     step_.sequences.push_back({.first_position = sequence.first_position,
                                .rows = sequence.rows,
-                               .pages = {sequence.pages.begin(), sequence.pages.end()}});
+                               .pages = {sequence.pages.begin(), sequence.pages.end()},
+                               .open_page = sequence.open_page});
   }
   scripted_.assign(step_.logit_rows.size(), -1);
   MutexLock lock(mutex_);
@@ -211,6 +253,7 @@ void ReplayBackend::Record(const StepBatch& batch) {
 Status ReplayBackend::BeginStep(const StepBatch& batch, const AttendPlan&) {
   RENGA_RETURN_IF_ERROR(AwaitTurn());
   RENGA_RETURN_IF_ERROR(CheckBatch(batch));
+  RENGA_RETURN_IF_ERROR(CheckOpenPages(batch));
   RENGA_RETURN_IF_ERROR(Store(batch));
   Record(batch);
   return OkStatus();
@@ -236,10 +279,15 @@ StatusOr<std::vector<TokenId>> ReplayBackend::History(int32_t logit_row) const {
       continue;
     }
     std::vector<TokenId> history;
+    const int32_t end = sequence.first_position + sequence.rows;
     for (int32_t position = 0; position <= sequence.first_position + row; ++position) {
+      const bool open = has_open_pages() && position / kPageTokens == end / kPageTokens;
       const PageId page = sequence.pages[static_cast<size_t>(position / kPageTokens)];
       RENGA_RETURN_IF_ERROR(CheckPage(page));
-      history.push_back(Page(page)[position % kPageTokens]);
+      const TokenId* tokens =
+          open ? &open_[static_cast<size_t>(sequence.open_page) * kPageTokens]
+               : Page(page);
+      history.push_back(tokens[position % kPageTokens]);
       if (history.back() < 0) {
         return Internal("position " + std::to_string(position) + " was never computed");
       }

@@ -3,7 +3,8 @@
 //
 // Its pages hold token ids: what a sequence has "seen" is read back from its pages, so a
 // wrong page table, a page that was freed too early or a position that was never computed
-// shows as a failed step, not as a plausible answer.
+// shows as a failed step, not as a plausible answer. With int8 pages the chunk that a
+// sequence is at lies in its open page; the page is written when the chunk is whole.
 //
 // A row's logits are 10 at the script's id and 0 elsewhere; log-probabilities are theirs.
 // Of the other fields of a SampleSpec these act: `given`; a token that is banned or has a
@@ -39,6 +40,7 @@ struct ReplayStep {
     int32_t first_position = 0;
     int32_t rows = 0;
     std::vector<PageId> pages;
+    PageId open_page = -1;
   };
   std::vector<TokenId> tokens;
   std::vector<Sequence> sequences;
@@ -78,6 +80,7 @@ class ReplayBackend final : public Backend {
   StatusOr<VectorId> LoadVector(std::span<const float> values) override;
   Status CreateKvPool(const KvGeometry& geometry, int64_t pages) override;
   int64_t page_bytes() const override;
+  int64_t open_page_bytes() const override;
   PageLayout page_layout() const override;
   Status ReadPage(PageId page, std::span<std::byte> bytes) override;
   Status WritePage(PageId page, std::span<const std::byte> bytes) override;
@@ -105,6 +108,11 @@ class ReplayBackend final : public Backend {
     return &pages_[static_cast<size_t>(page) * kPageTokens];
   }
   Status CheckPage(PageId page) const;
+  bool has_open_pages() const { return !open_.empty(); }
+  // `page` among the open pages, or, without those, among the pages.
+  StatusOr<TokenId*> CurrentPage(PageId page);
+  Status CheckOpenPages(const StepBatch& batch) const;
+  Status StoreRow(const SequenceRows& sequence, int32_t position, TokenId token);
   // The script's id for the row of `spec`.
   StatusOr<TokenId> Scripted(const SampleSpec& spec) const;
   TokenId Draw(const SampleSpec& spec, TokenId scripted) const;
@@ -114,7 +122,9 @@ class ReplayBackend final : public Backend {
   const Script script_;
   const ReplayOptions options_;
   int32_t next_id_ = 1;
+  BackendLimits limits_;
   std::vector<TokenId> pages_;     // [pages, 64]; -1 where nothing was written.
+  std::vector<TokenId> open_;      // [max_sequences, 64], with open pages.
   ReplayStep step_;                // The one in progress.
   std::vector<TokenId> scripted_;  // Per logit row; -1 before Sample.
   std::vector<float> logits_;      // [vocab]

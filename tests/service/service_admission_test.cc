@@ -58,6 +58,51 @@ TEST_F(ServiceAdmissionTest, AFullQueueAnswersAtOnceWhileThePoolIsBusy) {
   EXPECT_EQ(AllOutcomes(), 4);
 }
 
+// The wait queue is empty then: the text must not speak of that.
+TEST_F(ServiceAdmissionTest, WherePromptsWaitToBeEncodedTheRefusalSaysSo) {
+  options_.pool.threads = 1;
+  options_.pool.max_jobs = 1;
+  Make();
+  Gate gate;
+  Gate encoding;
+  tokenizer_.gate = [&] {
+    encoding.Open();
+    gate.Wait();
+  };
+  CollectingSink first, second, third;
+  service_->Generate(Request("a"), first);
+  encoding.Wait();
+  service_->Generate(Request("four"), second);
+  service_->Generate(Request("c"), third);
+  ASSERT_TRUE(third.done());
+  EXPECT_EQ(third.completion().status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(third.completion().status.message(),
+              HasSubstr("1 requests with 4 bytes of prompts wait to be encoded"));
+  EXPECT_EQ(Rejections("queue_full"), 1);
+  gate.Open();
+  ASSERT_TRUE(service_->WaitSubmitted(TimePoint::max()));
+  for (EngineRequest& request : queue_->Take(TimePoint{}).requests) End(request);
+}
+
+// ---- The flight recorder.
+
+TEST_F(ServiceAdmissionTest, AnAcceptedRequestHasATimelineAndARefusedOneHasNone) {
+  Make(6, {.max_requests = 1, .max_tokens = 1000});
+  CollectingSink first, refused;
+  EngineRequest request = Submitted(Request("a"), first);
+  EXPECT_GE(request.ticket.slot, 0);
+  EXPECT_EQ(request.ticket.id, request.id);
+  Wait(5);
+  service_->Generate(Request("b"), refused);
+  ASSERT_TRUE(refused.done());
+  End(request);
+  const std::string trace = metrics_.flight_recorder.Trace(false, clock_.Now());
+  EXPECT_THAT(trace, HasSubstr("\"request 1\""));
+  EXPECT_THAT(trace, HasSubstr("tokenise"));
+  EXPECT_THAT(trace, HasSubstr("\"outcome\":\"stop\""));
+  EXPECT_THAT(trace, testing::Not(HasSubstr("\"request 2\"")));
+}
+
 TEST_F(ServiceAdmissionTest, AFullQueueSaysWhenThereWillBeRoom) {
   Make(6, {.max_requests = 1, .max_tokens = 1000});
   board_.Publish(Measured());
@@ -115,6 +160,23 @@ TEST_F(ServiceAdmissionTest, NothingIsRefusedWhileNothingIsMeasured) {
   WaitQueue::Mail mail = queue_->Take(TimePoint{});
   ASSERT_EQ(mail.requests.size(), 2u);
   End(mail.requests[1]);
+}
+
+// What was measured in a slow moment would else hold for ever.
+TEST_F(ServiceAdmissionTest, AnIdleEngineRefusesNobody) {
+  options_.first_token_limit = milliseconds(1);
+  Make();
+  EngineSnapshot engine = Measured();
+  engine.busy = false;
+  board_.Publish(engine);
+  GenerateRequest request = Request("a");
+  request.deadline = clock_.Now() + Duration(1);
+  CollectingSink sink;
+  EngineRequest out = Submitted(request, sink);
+  End(out);
+  engine.busy = true;
+  board_.Publish(engine);
+  EXPECT_EQ(Refusal(request).code(), StatusCode::kResourceExhausted);
 }
 
 // The engine alone knows what is cached: the service takes as much of the last page to be

@@ -150,6 +150,7 @@ class ServiceFixture : public testing::Test {
   // What the engine tells once it has measured itself; it is idle.
   static EngineSnapshot Measured() {
     EngineSnapshot engine;
+    engine.busy = true;
     engine.max_sequences = 64;
     engine.decode_step = std::chrono::milliseconds(10);
     engine.slice_rows = 10;
@@ -194,7 +195,7 @@ class ServiceFixture : public testing::Test {
   std::unique_ptr<ChatTemplate> chat_template_;
   GenerationOptions options_;
   SnapshotBoard board_;
-  ServerMetrics metrics_{"tiny", "fake"};
+  ServerMetrics metrics_{"tiny", "fake", {.recorder = {.requests = 16}}};
   ManualClock clock_;
   std::unique_ptr<WaitQueue> queue_;
   std::unique_ptr<GenerationServiceImpl> service_;

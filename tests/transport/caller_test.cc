@@ -56,7 +56,7 @@ class CallerTest : public ServerFixture {
 };
 
 TEST_F(CallerTest, EveryRpcWantsAKeyAndSaysTheSameWhateverIsWrongWithIt) {
-  EXPECT_THAT(MethodsOf(kInference), SizeIs(7));
+  EXPECT_THAT(MethodsOf(kInference), SizeIs(8));
   EXPECT_THAT(MethodsOf(kAdmin), SizeIs(4));
   const std::vector<Metadata> wrong = {
       {},

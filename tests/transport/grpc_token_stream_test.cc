@@ -97,6 +97,27 @@ TEST_F(GrpcTokenStreamTest, AFailureHalfWayEndsTheStreamWithoutFinished) {
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::INTERNAL);
 }
 
+// Nothing but trailers: a proxy can tell that nothing had begun.
+TEST_F(GrpcTokenStreamTest, TheRequestIdOfARefusedCallComesWithItsStatus) {
+  Serve({.refusal = ResourceExhausted("full")});
+  const auto check = [](const grpc::ClientContext& context) {
+    EXPECT_EQ(context.GetServerInitialMetadata().count("x-request-id"), 0u);
+    const auto& metadata = context.GetServerTrailingMetadata();
+    ASSERT_EQ(metadata.count("x-request-id"), 1u);
+    EXPECT_EQ(metadata.find("x-request-id")->second, "mine-1");
+  };
+  for (const v1::GenerateRequest& request : {v1::GenerateRequest(), TextRequest("x")}) {
+    grpc::ClientContext streamed, unary;
+    streamed.AddMetadata("x-request-id", "mine-1");
+    unary.AddMetadata("x-request-id", "mine-1");
+    EXPECT_FALSE(ReadAll(*stub_->Generate(&streamed, request)).status.ok());
+    v1::GenerateUnaryResponse response;
+    EXPECT_FALSE(stub_->GenerateUnary(&unary, request, &response).ok());
+    check(streamed);
+    check(unary);
+  }
+}
+
 TEST_F(GrpcTokenStreamTest, EveryWrittenMessageIsMeasured) {
   Serve({.tokens = 3});
   ASSERT_TRUE(Stream(TextRequest("x")).status.ok());

@@ -22,7 +22,8 @@ struct RawAnswer {
   grpc::Status status;
 };
 
-// Sends one message and reads until the call ends. Works for unary and for streamed RPCs.
+// Sends one message and reads until the call ends. Works for unary and for streamed RPCs;
+// WatchLoad, which has no end of its own, is cancelled after its first message.
 inline RawAnswer RawCall(const std::shared_ptr<grpc::Channel>& channel,
                          const std::string& method, const Metadata& metadata,
                          const std::string& bytes = "") {
@@ -46,6 +47,7 @@ inline RawAnswer RawCall(const std::shared_ptr<grpc::Channel>& channel,
     call->Read(&response, nullptr);
     queue.Next(&tag, &ok);
     if (!ok) break;
+    if (method.ends_with("/WatchLoad")) context.TryCancel();
     grpc::Slice all;
     if (read == 0 && response.DumpToSingleSlice(&all).ok()) {
       answer.first.assign(reinterpret_cast<const char*>(all.begin()), all.size());

@@ -1,5 +1,5 @@
-// ForwardingBackend: a Backend that passes everything on, for tests that want to see or
-// change one call of another.
+// ForwardingBackend: a Backend that passes everything on, for those who want to see or
+// change one call of another (tests, the step bench).
 
 #pragma once
 
@@ -25,6 +25,7 @@ class ForwardingBackend : public Backend {
     return to_.CreateKvPool(geometry, pages);
   }
   int64_t page_bytes() const override { return to_.page_bytes(); }
+  int64_t open_page_bytes() const override { return to_.open_page_bytes(); }
   PageLayout page_layout() const override { return to_.page_layout(); }
   Status ReadPage(PageId page, std::span<std::byte> bytes) override {
     return to_.ReadPage(page, bytes);
