@@ -81,6 +81,7 @@ void AddEval(CLI::App& app, CommandLine& line) {
 
 void AddDoctor(CLI::App& app, CommandLine& line) {
   app.add_flag("--json", line.doctor.json, "Print one JSON object");
+  app.add_flag("--quick", line.doctor.quick, "Measure nothing");
 }
 
 constexpr Subcommand kSubcommands[] = {

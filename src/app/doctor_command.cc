@@ -174,11 +174,13 @@ StatusOr<OpenModel> LookAtModel(const Config& config) {
 
 // ---- Speed.
 
-Status MeasureSpeed(const Config& config, const OpenModel* open, DoctorFacts& facts) {
+Status LookAtDevice(const Config& config, const OpenModel* open, bool quick,
+                    DoctorFacts& facts) {
   RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                          MakeDefaultBackend(config.device));
   facts.backend = backend->info().name;
   facts.threads = backend->info().threads;
+  if (quick) return OkStatus();
   const int32_t threads = std::min(facts.threads, UsableCores(facts.system));
   facts.read_bytes_per_second = MeasureReadBandwidth(
       threads, std::min(kProbeBytes, UsableBytes(facts.system) / 4), kMeasureTime);
@@ -213,8 +215,8 @@ int RunDoctor(const LoadedConfig& loaded, const DoctorOptions& options,
     if (looked.ok()) open = *std::move(looked);
   }
   if (open) report.facts.model = open->facts;
-  NoteStatus(MeasureSpeed(config, open ? &*open : nullptr, report.facts), "device", "",
-             seen);
+  NoteStatus(LookAtDevice(config, open ? &*open : nullptr, options.quick, report.facts),
+             "device", "", seen);
   LookAtAddresses(config, seen);
   LookAtKeys(config, seen);
   report.findings = Judge(report.facts, config);

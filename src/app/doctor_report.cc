@@ -158,6 +158,21 @@ void AppendLine(const char* name, const std::string& value, std::string& out) {
   out += line + value + '\n';
 }
 
+void AppendPrediction(const Prediction& prediction, std::string& out) {
+  if (prediction.decode_tokens_per_second > 0.0) {
+    AppendLine("  one answer",
+               "about " + TokensPerSecond(prediction.decode_tokens_per_second) +
+                   " at best, by the memory's speed",
+               out);
+  }
+  if (prediction.prefill_tokens_per_second > 0.0) {
+    AppendLine("  a prompt",
+               "about " + TokensPerSecond(prediction.prefill_tokens_per_second) +
+                   ", by the speed of products",
+               out);
+  }
+}
+
 void WriteMachine(const DoctorFacts& facts, JsonWriter& json) {
   const SystemFacts& system = facts.system;
   json.Key("machine").BeginObject().Field("cpu", system.cpu).Key("flags").BeginArray();
@@ -254,17 +269,9 @@ std::string ReportText(const DoctorReport& report) {
     AppendLine("products", Giga(facts.macs_per_second, "G multiply-adds/s"), out);
   }
   if (facts.model) {
-    const Prediction prediction = Predict(facts);
     AppendLine("model", facts.model->name + " (" + facts.model->architecture + ")", out);
     AppendLine("  weights", Bytes(facts.model->weight_bytes), out);
-    AppendLine("  one answer",
-               "about " + TokensPerSecond(prediction.decode_tokens_per_second) +
-                   " at best, by the memory's speed",
-               out);
-    AppendLine("  a prompt",
-               "about " + TokensPerSecond(prediction.prefill_tokens_per_second) +
-                   ", by the speed of products",
-               out);
+    AppendPrediction(Predict(facts), out);
   }
   out += '\n';
   for (const Finding& finding : report.findings) {

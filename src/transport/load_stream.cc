@@ -71,7 +71,8 @@ class LoadStreams::Stream final : public grpc::ServerWriteReactor<grpc::ByteBuff
     alarm_->Set(
         std::chrono::system_clock::now() +
             std::chrono::duration_cast<std::chrono::system_clock::duration>(interval_),
-        [self = self_](bool) { self->OnAlarm(); });
+        // The stream stays: it does not finish while an alarm is set.
+        [this](bool) { OnAlarm(); });
   }
   void OnAlarm() RENGA_EXCLUDES(mutex_) {
     bool go_on = false;

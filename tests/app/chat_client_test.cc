@@ -2,7 +2,6 @@
 
 #include "app/chat_client.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -11,8 +10,6 @@
 
 namespace renga {
 namespace {
-
-using testing::HasSubstr;
 
 class ChatClientTest : public testing::Test {
  protected:
@@ -81,7 +78,6 @@ TEST_F(ChatClientTest, ACancelEndsTheAnswerAndFreesTheServer) {
   std::string text;
   EXPECT_EQ(Ask(client, text).code(), StatusCode::kCancelled);
   other.join();
-  EXPECT_THAT(text, HasSubstr("x"));
   EXPECT_EQ(fake_.WaitFor([](const auto& counts) { return counts.ended == 1; }).cancelled,
             1);
 }

@@ -90,8 +90,9 @@ def make_tiny_model(path, **options):
 class Server:
     """One process of `renga serve` on free ports."""
 
-    def __init__(self, model, *flags, environment=None, before_exec=None):
-        command = [_binary(), "serve", "--model.path", model, "--log.format", "json"]
+    def __init__(self, model, *flags, environment=None, through=()):
+        # `through`: a program that starts it, and its arguments.
+        command = [*through, _binary(), "serve", "--model.path", model, "--log.format", "json"]
         names = flags[::2]
         addresses = ("--grpc.address", "--gateway.address", "--admin.address", "--admin.grpc_address")
         for name in addresses:
@@ -107,7 +108,6 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
             env={**_clean_environment(), **(environment or {})},
-            preexec_fn=before_exec,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -133,6 +133,7 @@ def test_reflection_lists_and_describes_the_services(server):
         "Detokenize",
         "GetModel",
         "GetLoad",
+        "WatchLoad",
         "Cancel",
     }
     assert pool.FindServiceByName("grpc.health.v1.Health").methods_by_name["Watch"]

@@ -62,6 +62,9 @@ TEST_F(GatewayObserverTest, WhatNeverBecameARequestIsCountedToo) {
 
 TEST_F(GatewayObserverTest, AStreamIsOpenUntilItsEnd) {
   EXPECT_EQ(Chat(R"(,"stream":true)").status, 200);
+  HttpClient open(address());
+  open.Get("/health");
+  EXPECT_EQ(open.ReadReply().status, 200);
   const std::string text = WaitFor(Count("/v1/chat/completions", 200, 1));
   EXPECT_THAT(text, HasSubstr("renga_gateway_streams 0\n"));
   EXPECT_THAT(text, Not(HasSubstr("renga_gateway_connections 0\n")));
