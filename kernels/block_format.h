@@ -62,13 +62,13 @@ constexpr int64_t kSuperBlocks = kSuperValues / kBlockValues;
 constexpr int64_t kQ4_0BlockBytes = 18;
 constexpr int64_t kQ4_1BlockBytes = 20;
 constexpr int64_t kQ8_0BlockBytes = 34;
-constexpr int64_t kQ4_KSuperBytes = 144;
+constexpr int64_t kQ4KSuperBytes = 144;
 constexpr int64_t kQ4_1PanelBlockBytes = 8 * 64 + 2 * 64;
 constexpr int64_t kQ8_0PanelBlockBytes = 16 * 64 + 64;
-constexpr int64_t kQ4_KPanelHeaderBytes = 2 * 64;
-constexpr int64_t kQ4_KPanelBlockBytes = 8 * 64 + 2 * 32;
-constexpr int64_t kQ4_KPanelSuperBytes =
-    kQ4_KPanelHeaderBytes + kSuperBlocks * kQ4_KPanelBlockBytes;
+constexpr int64_t kQ4KPanelHeaderBytes = 2 * 64;
+constexpr int64_t kQ4KPanelBlockBytes = 8 * 64 + 2 * 32;
+constexpr int64_t kQ4KPanelSuperBytes =
+    kQ4KPanelHeaderBytes + kSuperBlocks * kQ4KPanelBlockBytes;
 
 static inline bool IsQuantised(WeightType type) {
   return type != WeightType::kF32 && type != WeightType::kF16;
@@ -86,8 +86,8 @@ static inline WeightType PanelTypeOf(WeightType type) {
 }
 
 // Scale and min of block `j` of a Q4_K super block, from its 12 bytes.
-static inline void Q4_KScale(const uint8_t* packed, int64_t j, uint8_t* scale,
-                             uint8_t* min) {
+static inline void Q4KScale(const uint8_t* packed, int64_t j, uint8_t* scale,
+                            uint8_t* min) {
   if (j < 4) {
     *scale = packed[j] & 63;
     *min = packed[j + 4] & 63;
@@ -111,7 +111,7 @@ static inline int64_t FileRowBytes(WeightType type, int64_t cols) {
     case WeightType::kQ4_0:
       return cols / kBlockValues * kQ4_0BlockBytes;
     case WeightType::kQ4_K:
-      return cols / kSuperValues * kQ4_KSuperBytes;
+      return cols / kSuperValues * kQ4KSuperBytes;
   }
   return 0;
 }
@@ -129,18 +129,18 @@ static inline int64_t PanelBytes(WeightType type, int64_t cols) {
     case WeightType::kQ4_1:
       return cols / kBlockValues * kQ4_1PanelBlockBytes;
     case WeightType::kQ4_K:
-      return cols / kSuperValues * kQ4_KPanelSuperBytes;
+      return cols / kSuperValues * kQ4KPanelSuperBytes;
   }
   return 0;
 }
 
 // Where block `block` of 32 k begins in a Q4_K panel, and the halves of its super block.
-static inline int64_t Q4_KBlockOffset(int64_t block) {
-  return block / kSuperBlocks * kQ4_KPanelSuperBytes + kQ4_KPanelHeaderBytes +
-         block % kSuperBlocks * kQ4_KPanelBlockBytes;
+static inline int64_t Q4KBlockOffset(int64_t block) {
+  return block / kSuperBlocks * kQ4KPanelSuperBytes + kQ4KPanelHeaderBytes +
+         block % kSuperBlocks * kQ4KPanelBlockBytes;
 }
-static inline int64_t Q4_KSuperOffset(int64_t block) {
-  return block / kSuperBlocks * kQ4_KPanelSuperBytes;
+static inline int64_t Q4KSuperOffset(int64_t block) {
+  return block / kSuperBlocks * kQ4KPanelSuperBytes;
 }
 
 static inline uint32_t FloatBits(float value) {

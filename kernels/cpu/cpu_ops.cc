@@ -22,7 +22,7 @@ extern const CpuOps kOps;
 }
 namespace amx {
 void MatmulQ4_1(const MatmulArgs& args);
-void MatmulQ4_K(const MatmulArgs& args);
+void MatmulQ4K(const MatmulArgs& args);
 void MatmulQ8_0(const MatmulArgs& args);
 }  // namespace amx
 
@@ -79,7 +79,7 @@ const CpuOps* AmxOps() {
     CpuOps table = avx512::kOps;
     table.name = "amx";
     table.matmul_q4_1 = amx::MatmulQ4_1;
-    table.matmul_q4_k = amx::MatmulQ4_K;
+    table.matmul_q4_k = amx::MatmulQ4K;
     table.matmul_q8_0 = amx::MatmulQ8_0;
     return table;
   }();

@@ -119,7 +119,7 @@ class TileProduct {
   };
 
   static inline const uint8_t* BlockOf(const uint8_t* panel, int64_t b) {
-    if constexpr (kType == WeightType::kQ4_K) return panel + Q4_KBlockOffset(b);
+    if constexpr (kType == WeightType::kQ4_K) return panel + Q4KBlockOffset(b);
     return panel + b * PanelBytes(kType, kBlockValues);
   }
 

@@ -130,8 +130,8 @@ static inline Steps StepsOf(const uint8_t* panel, int64_t b, int half) {
     const uint8_t* w = panel + b * kQ4_1PanelBlockBytes;
     return {LoadHalves(w + 512 + half * 32), LoadHalves(w + 576 + half * 32)};
   } else {
-    const uint8_t* super = panel + Q4_KSuperOffset(b) + half * 32;
-    const uint8_t* w = panel + Q4_KBlockOffset(b) + half * 16;
+    const uint8_t* super = panel + Q4KSuperOffset(b) + half * 32;
+    const uint8_t* w = panel + Q4KBlockOffset(b) + half * 16;
     // (-dmin) * min has the bits of -(dmin * min).
     const Vec minus_dmin = Mul(LoadHalves(super + 64), Set(-1.0f));
     return {Mul(LoadHalves(super), LoadCounts(w + 512)),
@@ -143,7 +143,7 @@ template <WeightType kType>
 static inline const uint8_t* WeightsAt(const uint8_t* panel, int64_t b) {
   if constexpr (kType == WeightType::kQ8_0) return panel + b * kQ8_0PanelBlockBytes;
   if constexpr (kType == WeightType::kQ4_1) return panel + b * kQ4_1PanelBlockBytes;
-  return panel + Q4_KBlockOffset(b);
+  return panel + Q4KBlockOffset(b);
 }
 
 template <WeightType kType, int kRows>

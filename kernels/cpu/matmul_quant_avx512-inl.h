@@ -160,7 +160,7 @@ static inline BlockScales LoadScales(const uint8_t* w, int64_t block) {
     return {{LoadHalves(w + 512), LoadHalves(w + 544)},
             {LoadHalves(w + 576), LoadHalves(w + 608)}};
   } else {
-    const uint8_t* super = w - Q4_KBlockOffset(block) + Q4_KSuperOffset(block);
+    const uint8_t* super = w - Q4KBlockOffset(block) + Q4KSuperOffset(block);
     BlockScales scales;
     for (int half = 0; half < 2; ++half) {
       // (-dmin) * min has the bits of -(dmin * min).
@@ -229,9 +229,9 @@ static void QuantTile(const MatmulArgs& args, const uint8_t* panel, int64_t tile
   const int64_t blocks = args.cols / kBlockValues;
   constexpr bool kSuper = kType == WeightType::kQ4_K;
   const int64_t block_bytes =
-      kSuper ? kQ4_KPanelBlockBytes : PanelBytes(kType, kBlockValues);
+      kSuper ? kQ4KPanelBlockBytes : PanelBytes(kType, kBlockValues);
   for (int64_t b = 0; b < blocks; ++b) {
-    const uint8_t* w = panel + (kSuper ? Q4_KBlockOffset(b) : b * block_bytes);
+    const uint8_t* w = panel + (kSuper ? Q4KBlockOffset(b) : b * block_bytes);
     // The first tile of rows streams the weights from memory, which the hardware alone
     // follows at two thirds of the speed.
     if (tile == 0) {

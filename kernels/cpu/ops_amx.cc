@@ -22,10 +22,8 @@ void MatmulQ4_1(const MatmulArgs& args) {
   MatmulTiles<WeightType::kQ4_1, AmxTiles>(args);
 }
 
-void MatmulQ4_K(const MatmulArgs& args);
-void MatmulQ4_K(const MatmulArgs& args) {
-  MatmulTiles<WeightType::kQ4_K, AmxTiles>(args);
-}
+void MatmulQ4K(const MatmulArgs& args);
+void MatmulQ4K(const MatmulArgs& args) { MatmulTiles<WeightType::kQ4_K, AmxTiles>(args); }
 
 void MatmulQ8_0(const MatmulArgs& args);
 void MatmulQ8_0(const MatmulArgs& args) {

@@ -95,11 +95,11 @@ void RowPanelQ8_0(const MatmulArgs& args, const uint8_t* panel, int64_t row,
   }
 }
 
-void RowPanelQ4_K(const MatmulArgs& args, const uint8_t* panel, int64_t row,
-                  float (&acc)[kPanelRows]) {
+void RowPanelQ4K(const MatmulArgs& args, const uint8_t* panel, int64_t row,
+                 float (&acc)[kPanelRows]) {
   for (int64_t block = 0; block < args.cols / kBlockValues; ++block) {
-    const uint8_t* super = panel + Q4_KSuperOffset(block);
-    const uint8_t* weights = panel + Q4_KBlockOffset(block);
+    const uint8_t* super = panel + Q4KSuperOffset(block);
+    const uint8_t* weights = panel + Q4KBlockOffset(block);
     int dots[kPanelRows];
     DotsQ4_1(args, weights, row, block, dots);
     const int64_t index = ScaleIndex(args, row, block);
@@ -335,7 +335,7 @@ extern const CpuOps kOps;
 const CpuOps kOps = {
     .name = "portable",
     .matmul_q4_1 = Matmul<WeightType::kQ4_1, RowPanelQ4_1>,
-    .matmul_q4_k = Matmul<WeightType::kQ4_K, RowPanelQ4_K>,
+    .matmul_q4_k = Matmul<WeightType::kQ4_K, RowPanelQ4K>,
     .matmul_q8_0 = Matmul<WeightType::kQ8_0, RowPanelQ8_0>,
     .matmul_f16 = Matmul<WeightType::kF16, RowPanelF16>,
     .matmul_f32 = Matmul<WeightType::kF32, RowPanelF32>,

@@ -46,15 +46,15 @@ void PackQ4_1(const uint8_t* block, int64_t lane, uint8_t* out) {
 }
 
 // One super block of 256 k.
-void PackQ4_K(const uint8_t* super, int64_t lane, uint8_t* out) {
+void PackQ4K(const uint8_t* super, int64_t lane, uint8_t* out) {
   memcpy(out + lane * 2, super, 2);
   memcpy(out + 64 + lane * 2, super + 2, 2);
   for (int64_t j = 0; j < kSuperBlocks; ++j) {
     const uint8_t* nibbles = super + 16 + j / 2 * 32;
     const int shift = j % 2 == 0 ? 0 : 4;
-    uint8_t* block = out + kQ4_KPanelHeaderBytes + j * kQ4_KPanelBlockBytes;
+    uint8_t* block = out + kQ4KPanelHeaderBytes + j * kQ4KPanelBlockBytes;
     PackNibbles([=](int64_t k) { return nibbles[k] >> shift & 15; }, lane, block);
-    Q4_KScale(super + 4, j, block + 512 + lane, block + 544 + lane);
+    Q4KScale(super + 4, j, block + 512 + lane, block + 544 + lane);
   }
 }
 
@@ -96,7 +96,7 @@ void PackRow(WeightType type, const uint8_t* row, int64_t lane, int64_t cols,
       return;
     case WeightType::kQ4_K:
       for (int64_t b = 0; b < cols / kSuperValues; ++b) {
-        PackQ4_K(row + b * kQ4_KSuperBytes, lane, panel + b * kQ4_KPanelSuperBytes);
+        PackQ4K(row + b * kQ4KSuperBytes, lane, panel + b * kQ4KPanelSuperBytes);
       }
       return;
   }
@@ -117,11 +117,11 @@ void UnpackQ4_1(const uint8_t* block, int64_t lane, float* out) {
   UnpackNibbles(block, lane, d, m, out);
 }
 
-void UnpackQ4_K(const uint8_t* super, int64_t lane, float* out) {
+void UnpackQ4K(const uint8_t* super, int64_t lane, float* out) {
   const float d = LoadF16(super + lane * 2);
   const float dmin = LoadF16(super + 64 + lane * 2);
   for (int64_t j = 0; j < kSuperBlocks; ++j) {
-    const uint8_t* block = super + kQ4_KPanelHeaderBytes + j * kQ4_KPanelBlockBytes;
+    const uint8_t* block = super + kQ4KPanelHeaderBytes + j * kQ4KPanelBlockBytes;
     UnpackNibbles(block, lane, d * static_cast<float>(block[512 + lane]),
                   -(dmin * static_cast<float>(block[544 + lane])),
                   out + j * kBlockValues);
@@ -193,7 +193,7 @@ void UnpackRow(WeightType type, const uint8_t* panels, int64_t row, int64_t cols
       return;
     case WeightType::kQ4_K:
       for (int64_t b = 0; b < cols / kSuperValues; ++b) {
-        UnpackQ4_K(panel + b * kQ4_KPanelSuperBytes, lane, out + b * kSuperValues);
+        UnpackQ4K(panel + b * kQ4KPanelSuperBytes, lane, out + b * kSuperValues);
       }
       return;
   }

@@ -76,7 +76,9 @@ bool SameProducts(const CpuOps& a, const CpuOps& b) {
       args.out_stride = kPanelRows;
       pair[i](args);
     }
-    if (memcmp(out[0], out[1], sizeof out[0]) != 0) return false;
+    for (int64_t i = 0; i < kRows * kPanelRows; ++i) {
+      if (FloatBits(out[0][i]) != FloatBits(out[1][i])) return false;
+    }
   }
   return true;
 }

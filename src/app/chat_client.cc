@@ -63,7 +63,7 @@ Status ChatClient::Ask(const v1::GenerateRequest& request, const OnEvent& on_eve
   observer_ = std::make_shared<Observer>(*this, on_event);
   call_ = client_.Generate(0, Origin(), request, observer_);
   RunUntil([this] { return observer_->end().has_value(); });
-  const Status end = *observer_->end();
+  Status end = *observer_->end();
   call_.reset();
   observer_.reset();
   MutexLock lock(mutex_);

@@ -180,7 +180,8 @@ ChatSession::Action ChatSession::Set(std::string_view rest) {
   v1::GenerateRequest request;
   for (const auto& [key, text] : settings) {
     if (!FindSetting(key)->set(text, request)) {
-      return Fail("/set " + key + ": '" + text + "' is not such a number");
+      return Fail(std::string("/set ").append(key).append(": '").append(text).append(
+          "' is not such a number"));
     }
   }
   settings_ = std::move(settings);
@@ -191,7 +192,9 @@ ChatSession::Action ChatSession::Set(std::string_view rest) {
 std::string ChatSession::ShowSettings() const {
   if (settings_.empty()) return "Everything has its default.\n";
   std::string out;
-  for (const auto& [name, value] : settings_) out += name + " = " + value + '\n';
+  for (const auto& [name, value] : settings_) {
+    out.append(name).append(" = ").append(value).append("\n");
+  }
   return out;
 }
 

@@ -10,7 +10,7 @@ namespace renga {
 namespace {
 
 bool IsSet(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): none sets.
   return value != nullptr && *value != '\0';
 }
 
@@ -26,7 +26,7 @@ bool IsHarmful(char32_t code) {
 
 bool IsTerminal(int descriptor) {
   if (isatty(descriptor) != 1) return false;
-  const char* kind = std::getenv("TERM");
+  const char* kind = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): none sets.
   return kind == nullptr || std::string_view(kind) != "dumb";
 }
 

@@ -15,7 +15,7 @@ inline constexpr uint32_t kGgmlF16 = 1;
 inline constexpr uint32_t kGgmlQ4_0 = 2;
 inline constexpr uint32_t kGgmlQ4_1 = 3;
 inline constexpr uint32_t kGgmlQ8_0 = 8;
-inline constexpr uint32_t kGgmlQ4_K = 12;
+inline constexpr uint32_t kGgmlQ4K = 12;
 inline constexpr uint32_t kGgmlBf16 = 30;
 
 struct GgmlTypeInfo {

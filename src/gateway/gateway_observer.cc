@@ -39,8 +39,8 @@ void GatewayObserver::OnStreams(int delta) {
 }
 
 void GatewayObserver::OnEnd(const HttpAccess& access) {
-  static const HttpRequest kNone;
-  const HttpRequest& request = access.request == nullptr ? kNone : *access.request;
+  static const HttpRequest none;
+  const HttpRequest& request = access.request == nullptr ? none : *access.request;
   if (metrics_ != nullptr) {
     metrics_->CountRequest(RouteName(request.path), access.status, access.elapsed);
     metrics_->CountBytes(access.sent_bytes, static_cast<int64_t>(request.body.size()));

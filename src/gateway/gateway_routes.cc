@@ -188,6 +188,7 @@ std::string_view RouteName(std::string_view path) {
 
 std::vector<RouteInfo> Routes() {
   std::vector<RouteInfo> routes;
+  routes.reserve(std::size(kRoutes));
   for (const Route& route : kRoutes) {
     routes.push_back({.method = route.method, .path = route.path, .open = route.open});
   }

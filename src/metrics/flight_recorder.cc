@@ -91,7 +91,7 @@ void NameLane(int64_t lane, const std::string& name, std::string& out) {
 
 FlightRecorder::FlightRecorder(const FlightRecorderOptions& options)
     : options_(options), most_slow_(MostSlow(options.requests)) {
-  slots_.resize(static_cast<size_t>(options.requests + most_slow_));
+  slots_.resize(static_cast<size_t>(options.requests) + static_cast<size_t>(most_slow_));
   if (on()) steps_.resize(kSteps);
   MutexLock lock(mutex_);
   for (size_t i = 0; i < slots_.size(); ++i) Push(free_, static_cast<int32_t>(i));

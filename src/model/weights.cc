@@ -48,7 +48,7 @@ class TensorFinder {
       case kGgmlQ4_1:
         view.type = TensorType::kQ4_1;
         break;
-      case kGgmlQ4_K:
+      case kGgmlQ4K:
         view.type = TensorType::kQ4_K;
         break;
       case kGgmlQ8_0:

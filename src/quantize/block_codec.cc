@@ -18,7 +18,7 @@ constexpr float kLargestHalf = 65504.0f;
 
 constexpr std::pair<std::string_view, uint32_t> kWritten[] = {
     {"f32", kGgmlF32},   {"f16", kGgmlF16},   {"q8_0", kGgmlQ8_0},
-    {"q4_0", kGgmlQ4_0}, {"q4_1", kGgmlQ4_1}, {"q4_k", kGgmlQ4_K}};
+    {"q4_0", kGgmlQ4_0}, {"q4_1", kGgmlQ4_1}, {"q4_k", kGgmlQ4K}};
 
 template <class T>
 T LoadAs(const std::byte* data) {
@@ -75,14 +75,14 @@ void ReadQ4_1(const std::byte* data, float* out) {
   ReadNibbles(data + 4, LoadHalf(data), LoadHalf(data + 2), out);
 }
 
-void ReadQ4_K(const std::byte* data, float* out) {
+void ReadQ4K(const std::byte* data, float* out) {
   const float d = LoadHalf(data);
   const float dmin = LoadHalf(data + 2);
   const auto* packed = reinterpret_cast<const uint8_t*>(data + 4);
   for (int b = 0; b < kFitSuperBlocks; ++b) {
     uint8_t scale = 0;
     uint8_t min = 0;
-    Q4_KScale(packed, b, &scale, &min);
+    Q4KScale(packed, b, &scale, &min);
     const float step = d * static_cast<float>(scale);
     const float least = -(dmin * static_cast<float>(min));
     const std::byte* nibbles = data + 16 + b / 2 * kFitBlock;
@@ -128,8 +128,8 @@ void WriteQ4_1(const float* x, std::byte* out) {
   PutPairs(cursor, [&](int i) { return block.codes[i]; });
 }
 
-void WriteQ4_K(const float* x, std::byte* out) {
-  const SuperBlock super = FitQ4_K(std::span<const float, kFitSuper>(x, kFitSuper));
+void WriteQ4K(const float* x, std::byte* out) {
+  const SuperBlock super = FitQ4K(std::span<const float, kFitSuper>(x, kFitSuper));
   const auto& s = super.scales;
   const auto& m = super.mins;
   Cursor cursor(out);
@@ -158,7 +158,7 @@ constexpr Codec kCodecs[] = {
     {kGgmlF32, ReadF32, WriteF32},    {kGgmlF16, ReadF16, WriteF16},
     {kGgmlBf16, ReadBf16, nullptr},   {kGgmlQ8_0, ReadQ8_0, WriteQ8_0},
     {kGgmlQ4_0, ReadQ4_0, WriteQ4_0}, {kGgmlQ4_1, ReadQ4_1, WriteQ4_1},
-    {kGgmlQ4_K, ReadQ4_K, WriteQ4_K},
+    {kGgmlQ4K, ReadQ4K, WriteQ4K},
 };
 
 const Codec* FindCodec(uint32_t ggml_type) {

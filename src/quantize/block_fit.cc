@@ -28,10 +28,8 @@ float Sum(const std::array<float, kLanes>& lanes) {
 template <class Function>
 float SumOver(const Function& f) {
   std::array<float, kLanes> lanes = {};
-  for (int i = 0; i < kFitBlock; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      lanes[static_cast<size_t>(lane)] += f(static_cast<size_t>(i + lane));
-    }
+  for (size_t i = 0; i < kFitBlock; i += lanes.size()) {
+    for (size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] += f(i + lane);
   }
   return Sum(lanes);
 }
@@ -277,7 +275,7 @@ AffineBlock FitQ4_1(Block x) {
   return block;
 }
 
-SuperBlock FitQ4_K(std::span<const float, kFitSuper> x) {
+SuperBlock FitQ4K(std::span<const float, kFitSuper> x) {
   constexpr int kRounds = 2;
   const SuperInput in(x);
   Draft draft = FirstDraft(in);

@@ -51,6 +51,6 @@ struct SuperBlock {
 SymmetricBlock FitQ8_0(std::span<const float, kFitBlock> x);
 SymmetricBlock FitQ4_0(std::span<const float, kFitBlock> x);
 AffineBlock FitQ4_1(std::span<const float, kFitBlock> x);
-SuperBlock FitQ4_K(std::span<const float, kFitSuper> x);
+SuperBlock FitQ4K(std::span<const float, kFitSuper> x);
 
 }  // namespace renga

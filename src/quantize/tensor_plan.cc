@@ -39,7 +39,7 @@ Status CheckTensor(const GgufFile& file, const GgufTensor& tensor,
 
 uint32_t DefaultEmbeddingType(uint32_t matrix_type) {
   const bool small =
-      matrix_type == kGgmlQ4_0 || matrix_type == kGgmlQ4_1 || matrix_type == kGgmlQ4_K;
+      matrix_type == kGgmlQ4_0 || matrix_type == kGgmlQ4_1 || matrix_type == kGgmlQ4K;
   return small ? kGgmlQ8_0 : matrix_type;
 }
 

@@ -42,7 +42,8 @@ class TextMeter {
       RENGA_RETURN_IF_ERROR(reference_->Compute(slice, first, first_scored));
     }
     // The window's last position has nothing to predict.
-    const bool last = static_cast<size_t>(first + rows) == window.size();
+    const bool last =
+        static_cast<size_t>(first) + static_cast<size_t>(rows) == window.size();
     const int32_t scored = rows - first_scored - (last ? 1 : 0);
     if (scored <= 0) return OkStatus();
     RENGA_RETURN_IF_ERROR(ReadLogits(scored));

@@ -20,7 +20,7 @@ namespace renga {
 void EmulatedMatmulQ4_1(const MatmulArgs& args) {
   emulated_amx::MatmulTiles<WeightType::kQ4_1, emulated_amx::EmulatedTiles>(args);
 }
-void EmulatedMatmulQ4_K(const MatmulArgs& args) {
+void EmulatedMatmulQ4K(const MatmulArgs& args) {
   emulated_amx::MatmulTiles<WeightType::kQ4_K, emulated_amx::EmulatedTiles>(args);
 }
 void EmulatedMatmulQ8_0(const MatmulArgs& args) {

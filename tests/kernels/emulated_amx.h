@@ -8,7 +8,7 @@
 namespace renga {
 
 void EmulatedMatmulQ4_1(const MatmulArgs& args);
-void EmulatedMatmulQ4_K(const MatmulArgs& args);
+void EmulatedMatmulQ4K(const MatmulArgs& args);
 void EmulatedMatmulQ8_0(const MatmulArgs& args);
 
 }  // namespace renga

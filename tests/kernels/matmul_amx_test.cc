@@ -43,7 +43,7 @@ class AmxMatmul : public testing::Test {
   const CpuOps& portable_ = *FindCpuOps("portable");
   const Products products_[3] = {
       {WeightType::kQ4_1, EmulatedMatmulQ4_1, portable_.matmul_q4_1},
-      {WeightType::kQ4_K, EmulatedMatmulQ4_K, portable_.matmul_q4_k},
+      {WeightType::kQ4_K, EmulatedMatmulQ4K, portable_.matmul_q4_k},
       {WeightType::kQ8_0, EmulatedMatmulQ8_0, portable_.matmul_q8_0}};
 };
 

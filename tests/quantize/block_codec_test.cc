@@ -12,7 +12,7 @@
 namespace renga {
 namespace {
 
-constexpr uint32_t kBlockTypes[] = {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4_K};
+constexpr uint32_t kBlockTypes[] = {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4K};
 
 std::vector<std::byte> Written(uint32_t type, const std::vector<float>& values) {
   std::vector<std::byte> row(
@@ -53,8 +53,8 @@ TEST(BlockCodec, RandomBytesOfAQ4KBlockReadAsDrawn) {
   for (std::byte& byte : row) byte = static_cast<std::byte>(random() % 256);
   row[1] = std::byte{0x1c};  // Finite halves.
   row[3] = std::byte{0x9d};
-  const std::vector<float> values = Read(kGgmlQ4_K, row, 256);
-  const std::vector<double> expected = test::BlockValues(kGgmlQ4_K, row.data());
+  const std::vector<float> values = Read(kGgmlQ4K, row, 256);
+  const std::vector<double> expected = test::BlockValues(kGgmlQ4K, row.data());
   for (size_t i = 0; i < 256; ++i) {
     ASSERT_NEAR(values[i], expected[i], std::fabs(expected[i]) * 1e-5 + 1e-6) << i;
   }
@@ -88,7 +88,7 @@ TEST(BlockCodec, ValuesThatNoScaleReachesAreRefused) {
 }
 
 TEST(BlockCodec, TypesThatAreUnknownAreRefusedWithTheList) {
-  EXPECT_EQ(*ParseQuantType("q4_k", "--type"), kGgmlQ4_K);
+  EXPECT_EQ(*ParseQuantType("q4_k", "--type"), kGgmlQ4K);
   const Status status = ParseQuantType("Q4_K", "--type").status();
   EXPECT_EQ(status.field(), "--type");
   EXPECT_NE(status.message().find("q8_0"), std::string::npos);

@@ -74,7 +74,7 @@ TEST(BlockFit, TheSearchBeatsPlainRounding) {
   const std::vector<float> x = test::WeightLike(256 * 64, 3);
   const double q4_0 = WeightedError(x, ThroughType(kGgmlQ4_0, x));
   const double q4_1 = WeightedError(x, ThroughType(kGgmlQ4_1, x));
-  const double q4_k = WeightedError(x, ThroughType(kGgmlQ4_K, x));
+  const double q4_k = WeightedError(x, ThroughType(kGgmlQ4K, x));
   EXPECT_LT(q4_0, 0.95 * WeightedError(x, PlainQ4_0(x)));
   EXPECT_LT(q4_1, 0.85 * WeightedError(x, PlainQ4_1(x)));
   // Half a bit less per weight than Q4_1, and about as good.
@@ -108,11 +108,11 @@ TEST(BlockFit, WhatABlockCanSayItSaysExactly) {
     EXPECT_LT(WeightedError(x, ThroughType(type, x)), 1e-12) << QuantTypeName(type);
   }
   // Its numbers of 6 bits share one scale: not exact, but close.
-  EXPECT_LT(WeightedError(x, ThroughType(kGgmlQ4_K, x)), 0.02);
+  EXPECT_LT(WeightedError(x, ThroughType(kGgmlQ4K, x)), 0.02);
 }
 
 TEST(BlockFit, EmptyAndConstantBlocksStayWhatTheyAre) {
-  for (const uint32_t type : {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4_K}) {
+  for (const uint32_t type : {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4K}) {
     const std::vector<float> zeros(256, 0.0f);
     EXPECT_EQ(ThroughType(type, zeros), std::vector<double>(256, 0.0));
     for (const float level : {0.75f, -0.75f}) {
@@ -129,7 +129,7 @@ TEST(BlockFit, ValuesOfEverySizeGiveFiniteBlocks) {
     std::vector<float> x = test::WeightLike(512, 5, scale);
     for (size_t i = 0; i < 32; ++i) x[i] = std::fabs(x[i]) + scale;  // No value below 0.
     for (size_t i = 32; i < 64; ++i) x[i] = -std::fabs(x[i]);
-    for (const uint32_t type : {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4_K}) {
+    for (const uint32_t type : {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4K}) {
       const std::vector<double> values = ThroughType(type, x);
       double largest = 0;
       for (const float value : x) largest = std::max(largest, std::fabs(double{value}));

@@ -59,7 +59,7 @@ class QuantiseFileTest : public testing::Test {
 TEST_F(QuantiseFileTest, EveryTypeGivesAFileWhoseTensorsHaveIt) {
   replace_ = true;
   for (const uint32_t type :
-       {kGgmlF32, kGgmlF16, kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4_K}) {
+       {kGgmlF32, kGgmlF16, kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4K}) {
     const auto summary = Run(type, kGgmlQ8_0);
     ASSERT_TRUE(summary.ok()) << summary.status().ToString();
     const auto file = GgufFile::Open(out_);
@@ -130,9 +130,9 @@ TEST_F(QuantiseFileTest, ATensorThatHasTheTypeKeepsItsBytes) {
 
 TEST_F(QuantiseFileTest, ThreadsDoNotChangeAByte) {
   replace_ = true;
-  ASSERT_TRUE(Run(kGgmlQ4_K, kGgmlQ8_0, 1).ok());
+  ASSERT_TRUE(Run(kGgmlQ4K, kGgmlQ8_0, 1).ok());
   const std::string one = Bytes(out_);
-  ASSERT_TRUE(Run(kGgmlQ4_K, kGgmlQ8_0, 3).ok());
+  ASSERT_TRUE(Run(kGgmlQ4K, kGgmlQ8_0, 3).ok());
   EXPECT_EQ(Bytes(out_), one);
 }
 
@@ -181,7 +181,7 @@ TEST_F(QuantiseFileTest, WeightsThatAreNoNumbersAreNamed) {
     writer.RemoveTensor("blk.1.ffn_up.weight");
     writer.AddTensor("blk.1.ffn_up.weight", 0, {256, 512}, data);
     Write(std::move(writer));
-    const Status status = Run(kGgmlQ4_K, kGgmlQ8_0).status();
+    const Status status = Run(kGgmlQ4K, kGgmlQ8_0).status();
     EXPECT_EQ(status.field(), "blk.1.ffn_up.weight");
     EXPECT_THAT(status.message(), HasSubstr(bad < 1e9f ? "too large" : "infinity"));
     EXPECT_THAT(folder_.Names(), ElementsAre("in.gguf"));
@@ -204,7 +204,7 @@ TEST_F(QuantiseFileTest, DamagedInputsAreRefused) {
 
 TEST_F(QuantiseFileTest, WidthsThatDoNotDivideAreReported) {
   Write(test::TinyModelWriter({}));  // 64 and 96 wide.
-  const auto summary = Run(kGgmlQ4_K, kGgmlQ8_0);
+  const auto summary = Run(kGgmlQ4K, kGgmlQ8_0);
   ASSERT_TRUE(summary.ok()) << summary.status().ToString();
   EXPECT_EQ(summary->fallbacks.size(), 14u);
   EXPECT_EQ(summary->fallbacks[0].second, "Q8_0");

@@ -16,15 +16,15 @@ TensorPlan Plan(const std::string& name, std::vector<int64_t> dims, WantedTypes 
   return PlanTensor({.name = name, .ggml_type = type, .dims = std::move(dims)}, wanted);
 }
 
-constexpr WantedTypes kFourBits = {.matrix = kGgmlQ4_K, .embedding = kGgmlQ8_0};
+constexpr WantedTypes kFourBits = {.matrix = kGgmlQ4K, .embedding = kGgmlQ8_0};
 
 TEST(TensorPlan, MatricesTablesAndVectorsEachGetTheirType) {
-  EXPECT_EQ(Plan("blk.0.ffn_up.weight", {512, 64}, kFourBits).type, kGgmlQ4_K);
+  EXPECT_EQ(Plan("blk.0.ffn_up.weight", {512, 64}, kFourBits).type, kGgmlQ4K);
   EXPECT_EQ(Plan("token_embd.weight", {512, 64}, kFourBits).type, kGgmlQ8_0);
   EXPECT_EQ(Plan("output.weight", {512, 64}, kFourBits).type, kGgmlQ8_0);
   EXPECT_EQ(Plan("output_norm.weight", {512}, kFourBits).type, kGgmlF32);
   EXPECT_EQ(Plan("blk.0.attn_q.bias", {512}, kFourBits).type, kGgmlF32);
-  EXPECT_EQ(Plan("blk.0.ffn_gate_exps.weight", {512, 8, 4}, kFourBits).type, kGgmlQ4_K);
+  EXPECT_EQ(Plan("blk.0.ffn_gate_exps.weight", {512, 8, 4}, kFourBits).type, kGgmlQ4K);
   EXPECT_EQ(Plan("something", {512, 8}, kFourBits).type, kGgmlF16);
   EXPECT_EQ(Plan("positions", {512}, kFourBits, 26).type, 26u) << "integers stay";
 }
@@ -42,7 +42,7 @@ TEST(TensorPlan, RowsThatDoNotDivideGetAWiderTypeAndAreMarked) {
 TEST(TensorPlan, TablesOfFourBitModelsKeepEightBits) {
   EXPECT_EQ(DefaultEmbeddingType(kGgmlQ4_0), kGgmlQ8_0);
   EXPECT_EQ(DefaultEmbeddingType(kGgmlQ4_1), kGgmlQ8_0);
-  EXPECT_EQ(DefaultEmbeddingType(kGgmlQ4_K), kGgmlQ8_0);
+  EXPECT_EQ(DefaultEmbeddingType(kGgmlQ4K), kGgmlQ8_0);
   EXPECT_EQ(DefaultEmbeddingType(kGgmlF32), kGgmlF32);
 }
 
@@ -72,7 +72,7 @@ TEST(TensorPlan, EachTypeHasItsFileType) {
   EXPECT_EQ(FileTypeOf(kGgmlQ4_0), 2u);
   EXPECT_EQ(FileTypeOf(kGgmlQ4_1), 3u);
   EXPECT_EQ(FileTypeOf(kGgmlQ8_0), 7u);
-  EXPECT_EQ(FileTypeOf(kGgmlQ4_K), 14u);
+  EXPECT_EQ(FileTypeOf(kGgmlQ4K), 14u);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(TextQualityTest, QuantisedWeightsAreComputedAsTheValuesTheyStandFor) {
     return *ModelScorer::Open(folder_ / name, *MakeCpuBackend({.threads = 1}),
                               KvDtype::kF16, 160);
   };
-  for (const uint32_t type : {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4_K}) {
+  for (const uint32_t type : {kGgmlQ8_0, kGgmlQ4_0, kGgmlQ4_1, kGgmlQ4K}) {
     ASSERT_TRUE(convert("in.gguf", "small.gguf", type).ok());
     ASSERT_TRUE(convert("small.gguf", "floats.gguf", kGgmlF32).ok());
     const auto quality = MeasureText(*open("small.gguf"), open("floats.gguf").get(),
