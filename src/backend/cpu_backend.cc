@@ -135,7 +135,7 @@ Status CpuBackend::Configure(const GraphShape& shape, const BackendLimits& limit
 }
 
 StatusOr<MatrixId> CpuBackend::LoadMatrix(std::span<const TensorView> stacked) {
-  RENGA_ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::Pack(stacked));
+  RENGA_ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::Pack(stacked, pool_));
   matrices_.push_back(std::move(matrix));
   return static_cast<MatrixId>(matrices_.size());
 }

@@ -2,6 +2,7 @@
 
 #include "backend/packed_matrix.h"
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -11,6 +12,7 @@ namespace renga {
 namespace {
 
 constexpr int64_t kMaxExtent = int64_t{1} << 24;
+constexpr int64_t kPiecePanels = 4;  // Packed by one worker at a time.
 
 WeightType WeightTypeOf(TensorType type) {
   switch (type) {
@@ -60,9 +62,23 @@ Status CheckView(const TensorView& view, int64_t cols) {
   return OkStatus();
 }
 
+void PackAll(const TensorView& view, uint8_t* panels, ThreadPool& pool) {
+  const WeightType type = WeightTypeOf(view.type);
+  const int64_t panel_bytes = PanelBytes(PanelTypeOf(type), view.cols);
+  const int64_t row_bytes = FileRowBytes(type, view.cols);
+  const auto* data = reinterpret_cast<const uint8_t*>(view.data);
+  constexpr int64_t kPieceRows = kPiecePanels * kPanelRows;
+  pool.Run((view.rows + kPieceRows - 1) / kPieceRows, [&](int64_t piece, int) {
+    const int64_t first = piece * kPieceRows;
+    PackPanels(type, data + first * row_bytes, std::min(kPieceRows, view.rows - first),
+               view.cols, panels + piece * kPiecePanels * panel_bytes);
+  });
+}
+
 }  // namespace
 
-StatusOr<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> stacked) {
+StatusOr<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> stacked,
+                                          ThreadPool& pool) {
   if (stacked.empty()) return InvalidArgument("tensor", "no matrix to load");
   PackedMatrix matrix;
   matrix.cols_ = stacked[0].cols;
@@ -91,9 +107,7 @@ StatusOr<PackedMatrix> PackedMatrix::Pack(std::span<const TensorView> stacked) {
   for (size_t i = 0; i < stacked.size(); ++i) {
     Segment& segment = matrix.segments_[i];
     segment.data = target;
-    PackPanels(WeightTypeOf(stacked[i].type),
-               reinterpret_cast<const uint8_t*>(stacked[i].data), segment.rows,
-               matrix.cols_, target);
+    PackAll(stacked[i], target, pool);
     target += segment.panels * segment.panel_bytes;
   }
   return matrix;

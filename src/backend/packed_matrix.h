@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/thread_pool.h"
 #include "base/aligned_buffer.h"
 #include "kernels/ops.h"
 #include "renga/backend.h"
@@ -29,8 +30,9 @@ class PackedMatrix {
     const uint8_t* data = nullptr;  // [panels][panel_bytes]
   };
 
-  // Checks shapes and repacks. No view is kept.
-  static StatusOr<PackedMatrix> Pack(std::span<const TensorView> stacked);
+  // Checks shapes and repacks, on the pool's workers. No view is kept.
+  static StatusOr<PackedMatrix> Pack(std::span<const TensorView> stacked,
+                                     ThreadPool& pool);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
