@@ -52,7 +52,8 @@ class DoctorCommandTest : public testing::Test {
   }
 
   LoadedConfig loaded_;
-  const std::string path_ = testing::TempDir() + "renga_doctor_test.gguf";
+  const std::string path_ =
+      testing::TempDir() + "renga_doctor_test_" + std::to_string(getpid());
 };
 
 TEST_F(DoctorCommandTest, WithoutAModelItLooksAtTheMachine) {

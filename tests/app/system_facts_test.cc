@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +16,7 @@ using testing::ElementsAre;
 class SystemFactsTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "renga_system_facts_test";
+    root_ = testing::TempDir() + "renga_system_facts_test_" + std::to_string(getpid());
     std::filesystem::remove_all(root_);
     Put("/proc/cpuinfo",
         "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nflags\t\t: fpu avx2 fma "

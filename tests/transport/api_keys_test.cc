@@ -103,7 +103,8 @@ class ApiKeysFileTest : public testing::Test {
     return testing::internal::GetCapturedStderr();
   }
 
-  const std::string path_ = testing::TempDir() + "renga_api_keys_test";
+  const std::string path_ =
+      testing::TempDir() + "renga_api_keys_test_" + std::to_string(getpid());
 };
 
 TEST_F(ApiKeysFileTest, AFileIsReadAndItsLooseModeWarnedOf) {
