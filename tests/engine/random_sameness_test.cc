@@ -5,6 +5,7 @@
 // beginnings, eviction, preemption, several choices, slow readers, seeds and parameters.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <random>
@@ -37,7 +38,8 @@ class RandomSamenessTest : public testing::TestWithParam<std::tuple<TinyType, Kv
     dtype_ = dtype;
     rng_.seed(static_cast<uint32_t>(type) * 8 + static_cast<uint32_t>(dtype));
     path_ = testing::TempDir() + "renga_random_sameness_" + test::TinyTypeName(type) +
-            "_" + std::string(KvDtypeName(dtype)) + ".gguf";
+            "_" + std::string(KvDtypeName(dtype)) + "_" + std::to_string(getpid()) +
+            ".gguf";
     ASSERT_TRUE(test::WriteTinyModel({.type = type}, path_));
     auto file = GgufFile::Open(path_);
     ASSERT_TRUE(file.ok()) << file.status().ToString();

@@ -5,6 +5,7 @@
 #include "tests/engine/sameness.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -21,7 +22,7 @@ class SamenessTest : public testing::TestWithParam<std::tuple<TinyType, KvDtype>
     const auto [type, dtype] = GetParam();
     dtype_ = dtype;
     path_ = testing::TempDir() + "renga_sameness_" + test::TinyTypeName(type) + "_" +
-            std::string(KvDtypeName(dtype)) + ".gguf";
+            std::string(KvDtypeName(dtype)) + "_" + std::to_string(getpid()) + ".gguf";
     ASSERT_TRUE(test::WriteTinyModel({.type = type}, path_));
     auto file = GgufFile::Open(path_);
     ASSERT_TRUE(file.ok()) << file.status().ToString();
