@@ -30,10 +30,9 @@ struct DotCodes {
 // 16 codes round_to_even(x * inverse) from `at` on; both planes in [-127, 127].
 static inline void StoreSigned(Vec x, float inverse, int64_t at, DotCodes& codes) {
   const __m512i code = _mm512_cvtps_epi32(Mul(x, Set(inverse)));
-  const __m512i high =
-      _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
-  const __m512i low = _mm512_max_epi32(_mm512_sub_epi32(code, _mm512_slli_epi32(high, 8)),
-                                       _mm512_set1_epi32(-127));
+  __m512i high;
+  __m512i low;
+  SplitCodes(code, high, low);
   _mm_store_si128(reinterpret_cast<__m128i*>(codes.high + at),
                   _mm512_cvtepi32_epi8(high));
   _mm_store_si128(reinterpret_cast<__m128i*>(codes.low + at), _mm512_cvtepi32_epi8(low));

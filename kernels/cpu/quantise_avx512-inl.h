@@ -26,16 +26,13 @@ static inline __m256i RowMaxima(const float* x, int64_t stride, int64_t rows) {
     const uint32_t only = LargestMagnitude(Load(x), Load(x + 16));
     return _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int32_t>(only)));
   }
-  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
   __m256i max[kTileRows];
 #pragma GCC unroll 8
   for (int64_t r = 0; r < kTileRows; ++r) {
     max[r] = _mm256_setzero_si256();
     if (r >= rows) continue;
     const float* row = x + r * stride;
-    const __m512i both =
-        _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(Load(row)), mask),
-                         _mm512_and_si512(_mm512_castps_si512(Load(row + 16)), mask));
+    const __m512i both = _mm512_castps_si512(MaxMagnitude(Load(row), Load(row + 16)));
     max[r] = _mm256_max_epi32(_mm512_castsi512_si256(both),
                               _mm512_extracti64x4_epi64(both, 1));
   }
@@ -123,12 +120,7 @@ static inline void SplitRow(const float* x, int64_t r, const BlockFactors& facto
   RoundRow(x, r, factors, high);
   low[0] = low[1] = _mm512_setzero_si512();
   if ((factors.fine >> r & 1) == 0) return;
-  for (int i = 0; i < 2; ++i) {
-    const __m512i code = high[i];
-    high[i] = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
-    low[i] = _mm512_max_epi32(_mm512_sub_epi32(code, _mm512_slli_epi32(high[i], 8)),
-                              _mm512_set1_epi32(-127));
-  }
+  for (int i = 0; i < 2; ++i) SplitCodes(high[i], high[i], low[i]);
 }
 
 static inline __m256i MixedCodes(const float* x, int64_t stride,

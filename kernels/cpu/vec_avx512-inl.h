@@ -103,9 +103,7 @@ static inline Vec MaxMagnitude(Vec a, Vec b) {
 
 // Bits of the largest |x| of 32 values; a NaN is above all.
 static inline uint32_t LargestMagnitude(Vec a, Vec b) {
-  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
-  const __m512i m = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), mask),
-                                     _mm512_and_si512(_mm512_castps_si512(b), mask));
+  const __m512i m = _mm512_castps_si512(MaxMagnitude(a, b));
   const __m256i o =
       _mm256_max_epi32(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
   __m128i n = _mm_max_epi32(_mm256_castsi256_si128(o), _mm256_extracti128_si256(o, 1));
@@ -114,43 +112,12 @@ static inline uint32_t LargestMagnitude(Vec a, Vec b) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(n));
 }
 
-// 16 codes = round_to_even(x * inverse), as high planes[0..16) and low planes[32..48);
-// returns the codes.
-static inline __m512i RoundCodes(Vec x, float inverse, int8_t* planes) {
-  const __m512i code = _mm512_cvtps_epi32(Mul(x, Set(inverse)));
-  const __m512i high =
-      _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
-  const __m512i shifted = _mm512_slli_epi32(high, 8);
-  const __m512i low =
-      _mm512_max_epi32(_mm512_sub_epi32(code, shifted), _mm512_set1_epi32(-127));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(planes), _mm512_cvtepi32_epi8(high));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + 32), _mm512_cvtepi32_epi8(low));
-  return _mm512_add_epi32(shifted, low);
-}
-
-// codes[0..32) high plane, [32..64) low plane; returns the sum of the codes.
-static inline int32_t RoundCodes(Vec a, Vec b, float inverse, int8_t* codes) {
-  const __m512i ia = RoundCodes(a, inverse, codes);
-  const __m512i ib = RoundCodes(b, inverse, codes + 16);
-  return _mm512_reduce_add_epi32(_mm512_add_epi32(ia, ib));
-}
-
-// The same with a low plane of zeros: codes are multiples of 256.
-static inline int32_t RoundHighCodes(Vec a, Vec b, float inverse, int8_t* codes) {
-  const Vec s = Set(inverse);
-  const __m256i high =
-      _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(Mul(b, s))),
-                       _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(Mul(a, s))));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), high);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 32), _mm256_setzero_si256());
-  // Sums of 8 codes as bytes without sign, each 128 too much.
-  const __m256i sums =
-      _mm256_sad_epu8(_mm256_xor_si256(high, _mm256_set1_epi8(static_cast<char>(0x80))),
-                      _mm256_setzero_si256());
-  const __m128i two =
-      _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  const __m128i one = _mm_add_epi64(two, _mm_shuffle_epi32(two, 0x4E));
-  return 256 * (_mm_cvtsi128_si32(one) - 32 * 128);
+// code = 256 * high + low, both in [-127, 127]; a code whose low would be -128 becomes
+// one more.
+static inline void SplitCodes(__m512i code, __m512i& high, __m512i& low) {
+  high = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
+  low = _mm512_max_epi32(_mm512_sub_epi32(code, _mm512_slli_epi32(high, 8)),
+                         _mm512_set1_epi32(-127));
 }
 
 // ---- For sampling ------------------------------------------------------------------
