@@ -34,6 +34,7 @@
 //         vector (j, half), byte 4 r + i: q[row 16 half + r][k = 4 j + i] XOR 0x80
 //   F16   per k: 32 x f16
 //   F32   per k: 32 x f32
+//   BF16  as F32: the upper half of a float is that float
 //
 // Everything here is `static inline`: the files of each instruction set are compiled with
 // their own flags and must not share inline code with the others.
@@ -45,7 +46,7 @@
 
 namespace renga {
 
-enum class WeightType : uint8_t { kF32, kF16, kQ8_0, kQ4_1, kQ4_0, kQ4_K };
+enum class WeightType : uint8_t { kF32, kF16, kQ8_0, kQ4_1, kQ4_0, kQ4_K, kBf16 };
 
 constexpr int64_t kBlockValues = 32;  // Values of one block.
 constexpr int64_t kPanelRows = 32;    // Weight rows of one panel.
@@ -71,7 +72,8 @@ constexpr int64_t kQ4KPanelSuperBytes =
     kQ4KPanelHeaderBytes + kSuperBlocks * kQ4KPanelBlockBytes;
 
 static inline bool IsQuantised(WeightType type) {
-  return type != WeightType::kF32 && type != WeightType::kF16;
+  return type != WeightType::kF32 && type != WeightType::kF16 &&
+         type != WeightType::kBf16;
 }
 
 // Values of one block of the file: rows are whole blocks.
@@ -82,6 +84,7 @@ static inline int64_t FileBlockValues(WeightType type) {
 
 // The type whose panels hold weights of this type, and whose product reads them.
 static inline WeightType PanelTypeOf(WeightType type) {
+  if (type == WeightType::kBf16) return WeightType::kF32;
   return type == WeightType::kQ4_0 ? WeightType::kQ4_1 : type;
 }
 
@@ -103,6 +106,7 @@ static inline int64_t FileRowBytes(WeightType type, int64_t cols) {
     case WeightType::kF32:
       return cols * 4;
     case WeightType::kF16:
+    case WeightType::kBf16:
       return cols * 2;
     case WeightType::kQ8_0:
       return cols / kBlockValues * kQ8_0BlockBytes;
@@ -120,6 +124,7 @@ static inline int64_t FileRowBytes(WeightType type, int64_t cols) {
 static inline int64_t PanelBytes(WeightType type, int64_t cols) {
   switch (type) {
     case WeightType::kF32:
+    case WeightType::kBf16:
       return cols * kPanelRows * 4;
     case WeightType::kF16:
       return cols * kPanelRows * 2;

@@ -24,6 +24,13 @@
 
 #include <stdint.h>
 
+// For functions that CUDA kernels call too.
+#if defined(__CUDACC__)
+#define RENGA_ALSO_DEVICE __host__ __device__
+#else
+#define RENGA_ALSO_DEVICE
+#endif
+
 namespace renga {
 
 // A query's codes against keys go up to kLargestCode of kernels/block_format.h, those of
@@ -40,7 +47,7 @@ struct Int8PageFormat {
   int64_t bytes;  // Of one head; a multiple of 64.
 };
 
-static inline Int8PageFormat Int8PageOf(int64_t head_dim) {
+RENGA_ALSO_DEVICE static constexpr inline Int8PageFormat Int8PageOf(int64_t head_dim) {
   Int8PageFormat at{};
   at.key_high = 0;
   at.key_low = 32 * head_dim;
