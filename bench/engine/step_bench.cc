@@ -3,8 +3,9 @@
 // included: embedding, layers, head, greedy sampling.
 //
 //   step_bench MODEL.gguf [--isa auto] [--threads 0] [--repetitions 15] [--dtype f16]
-//              [--max-batch 64]
+//              [--max-batch 64] [--prefill 512] [--device cpu|cuda:N] [--graphs 1]
 //
+// On a GPU there is no table of parts: a step runs as a whole when its last call comes.
 // Prints a table (median and the worst 1 % of the repetitions' time per step, tokens/s of
 // the median), another one that shows where the time of a step goes, and one JSON line.
 // The memory-bandwidth reading beside it is what this machine streams while it sums 256
@@ -17,12 +18,16 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu_backend.h"
+#include "backend/cuda_backend.h"
+#include "backend/cuda_device.h"
 #include "base/status_macros.h"
 #include "base/system_clock.h"
 #include "bench/engine/timed_backend.h"
@@ -31,11 +36,11 @@
 namespace renga {
 namespace {
 
-constexpr int32_t kPrefillTokens = 512;
 constexpr int32_t kContextTokens = 128;
 constexpr int32_t kMaxBatch = 64;
 constexpr int64_t kPagesEach = 3;  // 128 tokens and up to 64 decoded ones.
 constexpr int64_t kPages = kMaxBatch * kPagesEach;
+constexpr int32_t kMostPrefill = kPages * kPageTokens;
 
 struct Arguments {
   std::string model;
@@ -43,7 +48,10 @@ struct Arguments {
   int32_t threads = 0;
   int32_t repetitions = 15;
   int32_t max_batch = kMaxBatch;  // Larger batches are left out.
+  int32_t prefill = 512;
   std::string precision = "fast";
+  std::string device = "cpu";
+  bool graphs = true;  // On a GPU.
   KvDtype dtype = KvDtype::kF16;
 };
 
@@ -84,6 +92,12 @@ StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.threads = std::atoi(value.c_str());
     } else if (word == "--repetitions") {
       arguments.repetitions = std::max(1, std::atoi(value.c_str()));
+    } else if (word == "--device") {
+      arguments.device = value;
+    } else if (word == "--graphs") {
+      arguments.graphs = value != "0";
+    } else if (word == "--prefill") {
+      arguments.prefill = std::clamp(std::atoi(value.c_str()), 1, kMostPrefill);
     } else if (word == "--max-batch") {
       arguments.max_batch = std::max(1, std::atoi(value.c_str()));
     } else if (word == "--dtype") {
@@ -208,18 +222,36 @@ StatusOr<Timing> Measure(std::string name, int32_t tokens, int32_t repetitions,
   return timing;
 }
 
+StatusOr<std::unique_ptr<Backend>> MakeBackend(const Arguments& arguments) {
+  if (arguments.device == "cpu") {
+    return MakeCpuBackend({.isa = arguments.isa,
+                           .threads = arguments.threads,
+                           .precision = arguments.precision});
+  }
+  const std::string cuda = "cuda:";
+  if (arguments.device.rfind(cuda, 0) != 0) {
+    return InvalidArgument("--device", "must be cpu or cuda:N");
+  }
+  const int32_t index = std::atoi(arguments.device.c_str() + cuda.size());
+  RENGA_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeCudaDevice(index));
+  return MakeCudaBackend(std::move(device),
+                         {.graphs = arguments.graphs, .threads = arguments.threads});
+}
+
 StatusOr<std::vector<Timing>> MeasureAll(Transformer& transformer, TimedBackend& backend,
-                                         int32_t repetitions, int32_t max_batch) {
+                                         const Arguments& arguments) {
+  const int32_t repetitions = arguments.repetitions;
   std::vector<Timing> timings;
   Runner prefill(transformer, 1);
   prefill.TakeAllPages();
-  RENGA_ASSIGN_OR_RETURN(
-      Timing timing, Measure("prefill 512", kPrefillTokens, std::max(3, repetitions / 3),
-                             backend, [&] { return prefill.Prefill(kPrefillTokens); }));
+  RENGA_ASSIGN_OR_RETURN(Timing timing,
+                         Measure("prefill " + std::to_string(arguments.prefill),
+                                 arguments.prefill, std::max(3, repetitions / 3), backend,
+                                 [&] { return prefill.Prefill(arguments.prefill); }));
   timings.push_back(timing);
   TokenId alone = -1;
   for (const int32_t batch : {1, 8, 32, kMaxBatch}) {
-    if (batch > max_batch) break;
+    if (batch > arguments.max_batch) break;
     Runner decode(transformer, batch);
     RENGA_RETURN_IF_ERROR(decode.Prefill(kContextTokens));
     const int32_t steps = std::min(60, 2 * repetitions);
@@ -299,7 +331,7 @@ void Print(const Arguments& arguments, const BackendInfo& info, double bytes_per
                   timing.tokens_per_second());
     json += entry;
   }
-  PrintParts(timings);
+  if (arguments.device == "cpu") PrintParts(timings);
   std::printf("decode batch 1 reads %.1f MB a token, %.1f GB/s\n", bytes_per_token / 1e6,
               bytes_per_token / 1e9 * timings[1].tokens_per_second());
   std::printf(
@@ -312,17 +344,15 @@ Status Run(int argc, char** argv) {
   RENGA_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
   RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file,
                          GgufFile::Open(arguments.model));
-  RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
-                         MakeCpuBackend({.isa = arguments.isa,
-                                         .threads = arguments.threads,
-                                         .precision = arguments.precision}));
+  RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(arguments));
   TimedBackend timed(*backend);
-  RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer,
-                         Transformer::Load(*file, timed,
-                                           {.max_rows = kPrefillTokens,
-                                            .max_logit_rows = kMaxBatch,
-                                            .max_sequences = kMaxBatch,
-                                            .max_pages = kPages}));
+  RENGA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Transformer> transformer,
+      Transformer::Load(*file, timed,
+                        {.max_rows = std::max(arguments.prefill, kContextTokens),
+                         .max_logit_rows = kMaxBatch,
+                         .max_sequences = kMaxBatch,
+                         .max_pages = kPages}));
   const GraphShape& graph = transformer->config().graph;
   RENGA_RETURN_IF_ERROR(backend->CreateKvPool({.layers = graph.layers,
                                                .kv_heads = graph.kv_heads,
@@ -331,9 +361,8 @@ Status Run(int argc, char** argv) {
                                               kPages));
   file->ReleasePages();
   const double before = MeasureBandwidth(backend->info().threads);
-  RENGA_ASSIGN_OR_RETURN(
-      const std::vector<Timing> timings,
-      MeasureAll(*transformer, timed, arguments.repetitions, arguments.max_batch));
+  RENGA_ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+                         MeasureAll(*transformer, timed, arguments));
   const double bandwidth = std::max(before, MeasureBandwidth(backend->info().threads));
   Print(arguments, backend->info(), BytesPerToken(*file, *backend), bandwidth, timings);
   return OkStatus();

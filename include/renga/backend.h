@@ -9,6 +9,9 @@
 // split over workers, streams or graphs is the backend's own affair as well, but it may
 // not change a bit of any result (src/README.md, "Results do not depend on company").
 //
+// Errors of a step: Unavailable says that the device is lost, and every later call will
+// fail; anything else that a later step may well succeed.
+//
 // Thread rule: one thread (the engine's) calls a backend.
 
 #pragma once
@@ -28,7 +31,7 @@ namespace renga {
 
 // ---- Weights -----------------------------------------------------------------------
 
-enum class TensorType : uint8_t { kF32, kF16, kQ8_0, kQ4_1, kQ4_0, kQ4_K };
+enum class TensorType : uint8_t { kF32, kF16, kQ8_0, kQ4_1, kQ4_0, kQ4_K, kBf16 };
 std::string_view TensorTypeName(TensorType type);
 
 // A matrix as the model file has it: `rows` rows of `cols` values, row by row. Quantised
@@ -82,6 +85,7 @@ inline constexpr PageLayout kPageLayoutF32{.id = 1, .version = 1};
 inline constexpr PageLayout kPageLayoutF16{.id = 2, .version = 1};
 // Per layer and KV head: kernels/kv_page_format.h.
 inline constexpr PageLayout kPageLayoutInt8{.id = 3, .version = 1};
+inline constexpr PageLayout kPageLayoutBf16{.id = 4, .version = 1};  // As kPageLayoutF16.
 
 // Whether a sequence's current chunk has a form of its own (an open page, f16, in the
 // layout of kPageLayoutF16): a query reads its own chunk there, every earlier one from
@@ -206,6 +210,8 @@ struct BackendInfo {
   std::string name;         // "cpu/avx512"
   std::string numerics_id;  // Equal ids promise equal bits for equal weights.
   int32_t threads = 0;
+  int32_t gpu_index = 0;     // Of the GPU, as CUDA counts...
+  std::string gpu_pci_id{};  // ... and where it is; empty: no GPU.
 };
 
 class Backend {
@@ -219,6 +225,8 @@ class Backend {
   // Copies (and repacks) matrices stacked by rows into one; all have the same cols.
   virtual StatusOr<MatrixId> LoadMatrix(std::span<const TensorView> stacked) = 0;
   virtual StatusOr<VectorId> LoadVector(std::span<const float> values) = 0;
+  // Whether CreateKvPool could make such pages; else Unimplemented with kv.dtype.
+  virtual Status CheckKv(const KvGeometry&) const { return OkStatus(); }
   // Reserves the pool (address space; memory is touched when a page is used), and
   // BackendLimits::max_sequences open pages if the dtype has them.
   virtual Status CreateKvPool(const KvGeometry& geometry, int64_t pages) = 0;

@@ -21,16 +21,18 @@ struct ModelSettings {
 };
 
 struct DeviceSettings {
+  std::string name = "auto";  // auto | cpu | cuda | cuda:N; auto: a GPU if there is one.
   std::string isa =
       "auto";  // auto | portable | avx2 | avx512 | amx; refused if the CPU lacks it.
   // fast | high: bits of the activations that quantised weights are multiplied with.
   std::string precision = "fast";
   int32_t threads = 0;  // Compute workers, the engine thread included; 0: all cores.
+  bool row_invariant = true;  // CUDA: a row's bits do not depend on the batch.
 };
 
 struct KvSettings {
   int64_t pool_bytes = int64_t{1} << 30;  // Reserved once, touched when used.
-  std::string dtype = "f16";              // f16 | f32 | int8.
+  std::string dtype = "f16";              // f16 | f32 | bf16 | int8.
   bool prefix_cache = true;               // Reuse keys and values of equal beginnings.
 };
 

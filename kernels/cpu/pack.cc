@@ -74,6 +74,14 @@ void PackRow(WeightType type, const uint8_t* row, int64_t lane, int64_t cols,
         memcpy(panel + (k * kPanelRows + lane) * 4, row + k * 4, 4);
       }
       return;
+    case WeightType::kBf16:
+      for (int64_t k = 0; k < cols; ++k) {
+        uint16_t upper;
+        memcpy(&upper, row + k * 2, 2);
+        const uint32_t value = static_cast<uint32_t>(upper) << 16;
+        memcpy(panel + (k * kPanelRows + lane) * 4, &value, 4);
+      }
+      return;
     case WeightType::kF16:
       for (int64_t k = 0; k < cols; ++k) {
         memcpy(panel + (k * kPanelRows + lane) * 2, row + k * 2, 2);
@@ -170,6 +178,7 @@ void UnpackRow(WeightType type, const uint8_t* panels, int64_t row, int64_t cols
   const int64_t lane = row % kPanelRows;
   const int64_t blocks = cols / kBlockValues;
   switch (type) {
+    case WeightType::kBf16:  // Its panels are those of F32.
     case WeightType::kF32:
       for (int64_t k = 0; k < cols; ++k) {
         memcpy(out + k, panel + (k * kPanelRows + lane) * 4, 4);

@@ -16,7 +16,7 @@ namespace renga {
 using BackendFactory =
     std::function<StatusOr<std::unique_ptr<Backend>>(const DeviceSettings&)>;
 
-// The embedded default: the CPU.
+// What device.name says (device_choice.h).
 StatusOr<std::unique_ptr<Backend>> MakeDefaultBackend(const DeviceSettings& settings);
 
 }  // namespace renga

@@ -33,16 +33,29 @@ constexpr ConfigField kSchema[] = {
      .unit = "tokens",
      .doc = "Prompt and answer together. 0: the model's own length; more than that is "
             "refused. Less lets no request take more of the KV pool than this."},
+    {.name = "device.name",
+     .value = RENGA_MEMBER(device.name),
+     .doc = "What computes: cpu; cuda:N, the N-th NVIDIA GPU (cuda: the first), which "
+            "stops the start if it is not there; auto: the first GPU if this build and "
+            "this machine have one, else the CPU."},
+    {.name = "device.row_invariant",
+     .value = RENGA_MEMBER(device.row_invariant),
+     .doc = "On a GPU: every row of a matrix product is summed in one order, however "
+            "many rows there are, so that an answer does not depend on company. false: "
+            "cuBLASLt multiplies large batches, which is faster and gives them other "
+            "last digits. The CPU always keeps one order."},
     {.name = "device.isa",
      .value = RENGA_MEMBER(device.isa),
      .choices = "auto|portable|avx2|avx512|amx",
-     .doc = "Instruction set of the kernels. All give the same bits; auto takes the "
-            "fastest one of this machine, one that it lacks stops the start."},
+     .doc =
+         "Instruction set of the CPU's kernels. All give the same bits; auto takes the "
+         "fastest one of this machine, one that it lacks stops the start."},
     {.name = "device.precision",
      .value = RENGA_MEMBER(device.precision),
      .choices = "fast|high",
      .doc =
-         "Bits of the activations that quantised weights are multiplied with. fast: 8, "
+         "On the CPU: bits of the activations that quantised weights are multiplied "
+         "with. fast: 8, "
          "and 16 for the few blocks of 32 that stand out, which leaves a quarter of the "
          "divergence of 8 everywhere. high: 16 everywhere, the model as it is; slower. "
          "The two give different answers in the last digits."},
@@ -65,13 +78,13 @@ constexpr ConfigField kSchema[] = {
          "KiB, MiB and GiB may follow the number."},
     {.name = "kv.dtype",
      .value = RENGA_MEMBER(kv.dtype),
-     .choices = "f16|f32|int8",
+     .choices = "f16|f32|bf16|int8",
      .doc =
          "How keys and values are stored. f32 takes twice the memory and the bandwidth "
          "of f16, int8 a little more than half of it (the last tokens of a sequence, 64 "
          "at most, stay f16). Each gives other answers in the last digits. int8 needs "
          "heads of a multiple of 16 channels, and reuses prompts by whole pages of 64 "
-         "tokens."},
+         "tokens. f32 is the CPU's alone, bf16 a GPU's."},
     {.name = "kv.prefix_cache",
      .value = RENGA_MEMBER(kv.prefix_cache),
      .doc =

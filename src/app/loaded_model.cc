@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "app/model_name.h"
-#include "backend/cpu_backend.h"
 #include "backend/kv_pages.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -17,7 +16,7 @@ namespace renga {
 namespace {
 
 KvDtype DtypeOf(const KvSettings& settings) {
-  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kInt8}) {
+  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kBf16, KvDtype::kInt8}) {
     if (settings.dtype == KvDtypeName(dtype)) return dtype;
   }
   return KvDtype::kF16;
@@ -51,12 +50,6 @@ StatusOr<int64_t> PagesOf(const KvGeometry& geometry, int64_t pool_bytes,
 }
 
 }  // namespace
-
-StatusOr<std::unique_ptr<Backend>> MakeDefaultBackend(const DeviceSettings& settings) {
-  return MakeCpuBackend({.isa = settings.isa,
-                         .threads = settings.threads,
-                         .precision = settings.precision});
-}
 
 StatusOr<std::unique_ptr<LoadedModel>> LoadedModel::Open(const Config& config) {
   std::unique_ptr<LoadedModel> model(new LoadedModel());
@@ -117,7 +110,7 @@ Status LoadedModel::CheckSettings(const Config& config) {
 
 Status LoadedModel::MakeDevice(const BackendFactory& factory) {
   RENGA_ASSIGN_OR_RETURN(backend_, factory(device_));
-  return OkStatus();
+  return backend_->CheckKv(geometry_);
 }
 
 Status LoadedModel::LoadWeights(const BackendLimits& limits,

@@ -102,6 +102,7 @@ std::array<int64_t, kMemoryRows> MemoryCheck::Unexplained(const Accounts& live) 
 
 void MemoryCheck::Look() {
   const EngineSnapshot engine = parts_.board.Read();
+  if (parts_.gpu) parts_.metrics.SetGpu(parts_.gpu());
   const Accounts live = Read();
   const LeakDetector::Load load = {.requests = parts_.metrics.requests(),
                                    .work = WorkOf(engine)};

@@ -1,5 +1,5 @@
 // MemoryCheck: looks at the process's memory every so often, shows it as metrics, and
-// says when some of it seems to leak.
+// says when some of it seems to leak. Where a GPU computes, it shows its figures too.
 //
 // A look reads the ledger's live bytes and buffers by purpose, the live bytes of the C++
 // heap, and the resident memory of the process. One LeakDetector per row judges them at
@@ -26,6 +26,7 @@
 #include "batching/engine_snapshot.h"
 #include "metrics/server_metrics.h"
 #include "renga/clock.h"
+#include "renga/gpu_figures.h"
 #include "renga/server_control.h"
 
 namespace renga {
@@ -48,6 +49,7 @@ class MemoryCheck {
     int64_t kv_page_bytes = 0;
     int64_t kv_open_page_bytes = 0;
     std::function<SystemMemory()> system = ReadSystemMemory;
+    std::function<GpuFigures()> gpu{};  // Empty: none computes.
   };
 
   explicit MemoryCheck(Parts parts);

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "app/backend_factory.h"
 #include "app/progress_bar.h"
-#include "backend/cpu_backend.h"
 #include "backend/thread_pool.h"
 #include "base/status_macros.h"
 #include "formats/mapped_file.h"
@@ -35,19 +35,17 @@ StatusOr<std::string> ReadText(const std::string& path) {
 }
 
 StatusOr<KvDtype> ParseKvDtype(const std::string& word) {
-  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kF16, KvDtype::kInt8}) {
+  for (const KvDtype dtype :
+       {KvDtype::kF32, KvDtype::kF16, KvDtype::kBf16, KvDtype::kInt8}) {
     if (word == KvDtypeName(dtype)) return dtype;
   }
-  return InvalidArgument("kv.dtype", "must be f16, f32 or int8");
+  return InvalidArgument("kv.dtype", "must be f16, f32, bf16 or int8");
 }
 
 StatusOr<std::unique_ptr<ModelScorer>> OpenModel(const std::string& path,
                                                  const DeviceSettings& device,
                                                  KvDtype dtype) {
-  RENGA_ASSIGN_OR_RETURN(
-      std::unique_ptr<Backend> backend,
-      MakeCpuBackend(
-          {.isa = device.isa, .threads = device.threads, .precision = device.precision}));
+  RENGA_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeDefaultBackend(device));
   return ModelScorer::Open(path, std::move(backend), dtype, kQualityWindow);
 }
 
@@ -79,6 +77,7 @@ StatusOr<TextQuality> MeasureQuality(const QualityRequest& request, std::ostream
   std::unique_ptr<ModelScorer> reference;
   if (!request.reference.empty()) {
     DeviceSettings exact = request.device;
+    exact.name = "cpu";
     exact.precision = "high";
     RENGA_ASSIGN_OR_RETURN(reference, OpenModel(request.reference, exact, KvDtype::kF16));
   }

@@ -27,7 +27,8 @@ struct QualityRequest {
 // Threads that `device.threads` asks for; 0: all cores.
 int WorkerThreads(const DeviceSettings& settings);
 
-// The reference is computed with device.precision high. The bar goes to `err`.
+// The model is computed on device.name, the reference on the CPU with device.precision
+// high. The bar goes to `err`.
 // INVALID_ARGUMENT names the file or setting.
 StatusOr<TextQuality> MeasureQuality(const QualityRequest& request, std::ostream& err);
 

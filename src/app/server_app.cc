@@ -1,6 +1,7 @@
 #include "app/server_app.h"
 
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "app/memory_check.h"
 #include "app/progress_bar.h"
 #include "app/warm_up.h"
+#include "backend/nvml.h"
 #include "base/log.h"
 #include "base/memory_ledger.h"
 #include "base/mutex.h"
@@ -92,6 +94,7 @@ struct ServerApp::Impl {
   SnapshotBoard board;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<GenerationServiceImpl> service;
+  std::unique_ptr<Nvml> nvml;  // Before `memory`, which reads it.
   std::unique_ptr<MemoryCheck> memory;
   std::unique_ptr<AppControl> control;
   std::unique_ptr<GrpcServer> grpc;
@@ -258,13 +261,17 @@ Status ServerApp::Impl::Warm() {
 
 // After the warm-up: what that touched for the first time is no growth.
 void ServerApp::Impl::StartMemoryCheck() {
+  const BackendInfo device = model->backend().info();
+  if (!device.gpu_pci_id.empty()) nvml = Nvml::Open(device.gpu_index, device.gpu_pci_id);
   memory = std::make_unique<MemoryCheck>(
       MemoryCheck::Parts{.ledger = MemoryLedger::Process(),
                          .board = board,
                          .metrics = *metrics,
                          .clock = clock,
                          .kv_page_bytes = model->backend().page_bytes(),
-                         .kv_open_page_bytes = model->backend().open_page_bytes()});
+                         .kv_open_page_bytes = model->backend().open_page_bytes(),
+                         .gpu = nvml == nullptr ? std::function<GpuFigures()>()
+                                                : [this] { return nvml->Read(); }});
   const Duration interval = Milliseconds(config.memory.check_interval_ms);
   if (interval > Duration::zero()) {
     memory->Start(interval);

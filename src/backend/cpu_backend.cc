@@ -3,11 +3,11 @@
 
 #include "backend/cpu_backend.h"
 
-#include <cmath>
 #include <string>
 #include <thread>
 
 #include "backend/cpu_backend_impl.h"
+#include "backend/graph_check.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_ops.h"
 
@@ -19,9 +19,6 @@ namespace {
 // is above twice the root mean square of those of its blocks. What is above carries most
 // of the noise that 8 bits make: see bench/README.md, "Divergence from float32".
 constexpr float kFastCoarse = 4.0f;
-
-constexpr int64_t kMaxExtent = int64_t{1} << 24;  // Of any width of the model.
-constexpr int64_t kMaxRows = 1 << 16;             // Of one step.
 
 StatusOr<const CpuOps*> ChooseOps(const std::string& isa) {
   if (isa == "auto") return BestCpuOps();
@@ -36,61 +33,6 @@ StatusOr<const CpuOps*> ChooseOps(const std::string& isa) {
   }
   if (const CpuOps* ops = FindCpuOps(isa.c_str())) return ops;
   return InvalidArgument("device.isa", "this CPU has no " + isa);
-}
-
-Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument(field, std::to_string(value) + " is not in [" +
-                                    std::to_string(low) + ", " + std::to_string(high) +
-                                    "]");
-}
-
-Status CheckHeads(const GraphShape& shape) {
-  RENGA_RETURN_IF_ERROR(CheckRange("heads", shape.heads, 1, 4096));
-  RENGA_RETURN_IF_ERROR(CheckRange("kv_heads", shape.kv_heads, 1, shape.heads));
-  RENGA_RETURN_IF_ERROR(CheckRange("head_dim", shape.head_dim, 2, kMaxHeadDim));
-  if (shape.heads % shape.kv_heads != 0) {
-    return InvalidArgument("kv_heads", std::to_string(shape.heads) +
-                                           " heads cannot share " +
-                                           std::to_string(shape.kv_heads) + " KV heads");
-  }
-  if (shape.head_dim % 2 != 0) return InvalidArgument("head_dim", "must be even");
-  return OkStatus();
-}
-
-Status CheckRope(const GraphShape& shape) {
-  RENGA_RETURN_IF_ERROR(CheckRange("rope_dims", shape.rope_dims, 0, shape.head_dim));
-  if (shape.rope_dims % 2 != 0) return InvalidArgument("rope_dims", "must be even");
-  RENGA_RETURN_IF_ERROR(
-      CheckRange("rope_inverse_frequencies",
-                 static_cast<int64_t>(shape.rope_inverse_frequencies.size()),
-                 shape.rope_dims / 2, shape.rope_dims / 2));
-  for (const double frequency : shape.rope_inverse_frequencies) {
-    if (!std::isfinite(frequency)) {
-      return InvalidArgument("rope_inverse_frequencies", "must be finite");
-    }
-  }
-  return OkStatus();
-}
-
-Status CheckShape(const GraphShape& shape) {
-  RENGA_RETURN_IF_ERROR(CheckRange("layers", shape.layers, 1, 4096));
-  RENGA_RETURN_IF_ERROR(CheckRange("dim", shape.dim, 1, kMaxExtent));
-  RENGA_RETURN_IF_ERROR(CheckRange("ffn", shape.ffn, 1, kMaxExtent));
-  RENGA_RETURN_IF_ERROR(CheckRange("vocab", shape.vocab, 1, kMaxExtent));
-  RENGA_RETURN_IF_ERROR(CheckRange("context", shape.context, 1, kMaxExtent));
-  RENGA_RETURN_IF_ERROR(CheckHeads(shape));
-  RENGA_RETURN_IF_ERROR(CheckRope(shape));
-  if (!std::isfinite(shape.norm_eps) || shape.norm_eps < 0.0f) {
-    return InvalidArgument("norm_eps", "must be finite and not negative");
-  }
-  return OkStatus();
-}
-
-Status CheckLimits(const BackendLimits& limits) {
-  RENGA_RETURN_IF_ERROR(CheckRange("max_rows", limits.max_rows, 1, kMaxRows));
-  RENGA_RETURN_IF_ERROR(CheckRange("max_sequences", limits.max_sequences, 1, kMaxRows));
-  return CheckRange("max_logit_rows", limits.max_logit_rows, 1, kMaxRows);
 }
 
 }  // namespace
@@ -125,7 +67,7 @@ BackendInfo CpuBackend::info() const {
 
 Status CpuBackend::Configure(const GraphShape& shape, const BackendLimits& limits) {
   if (configured_) return FailedPrecondition("the backend is already configured");
-  RENGA_RETURN_IF_ERROR(CheckShape(shape));
+  RENGA_RETURN_IF_ERROR(CheckGraph(shape));
   RENGA_RETURN_IF_ERROR(CheckLimits(limits));
   RENGA_ASSIGN_OR_RETURN(workspace_, Workspace::Allocate(shape, limits, pool_.threads()));
   shape_ = shape;
@@ -146,6 +88,13 @@ StatusOr<VectorId> CpuBackend::LoadVector(std::span<const float> values) {
   return static_cast<VectorId>(vectors_.size());
 }
 
+Status CpuBackend::CheckKv(const KvGeometry& geometry) const {
+  RENGA_RETURN_IF_ERROR(CheckKvGeometry(geometry));
+  if (geometry.dtype != KvDtype::kBf16) return OkStatus();
+  return Unimplemented("the CPU has f16, f32 and int8 pages, not bf16")
+      .WithField("kv.dtype");
+}
+
 Status CpuBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
   if (!configured_) return FailedPrecondition("the backend is not configured");
   if (pages_.has_value()) return FailedPrecondition("there already is a KV pool");
@@ -153,6 +102,7 @@ Status CpuBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
       geometry.head_dim != shape_.head_dim) {
     return InvalidArgument("kv", "the pool's geometry is not that of the model");
   }
+  RENGA_RETURN_IF_ERROR(CheckKv(geometry));
   RENGA_ASSIGN_OR_RETURN(KvPages kv_pages,
                          KvPages::Create(geometry, pages, limits_.max_sequences));
   if (kv_pages.has_open_pages()) {

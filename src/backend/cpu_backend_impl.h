@@ -34,6 +34,7 @@ class CpuBackend final : public Backend {
   Status Configure(const GraphShape& shape, const BackendLimits& limits) override;
   StatusOr<MatrixId> LoadMatrix(std::span<const TensorView> stacked) override;
   StatusOr<VectorId> LoadVector(std::span<const float> values) override;
+  Status CheckKv(const KvGeometry& geometry) const override;
   Status CreateKvPool(const KvGeometry& geometry, int64_t pages) override;
   int64_t page_bytes() const override;
   int64_t open_page_bytes() const override;
@@ -122,8 +123,6 @@ class CpuBackend final : public Backend {
 
   std::span<const float> LogitRow(int32_t logit_row);  // [vocab], of the last Head.
   SampleResult SampleOne(const SampleSpec& spec, int worker, std::span<TopLogprob> top);
-  // The token, or -1 where nothing can be drawn.
-  TokenId DrawOne(const SampleSpec& spec, int worker);
 
   const CpuOps& ops_;
   const float coarse_;  // Of CpuOps::quantise_rows.

@@ -2,14 +2,14 @@
 // See cpu_backend_impl.h.
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "backend/cpu_backend_impl.h"
+#include "backend/rope_table.h"
+#include "backend/sample_row.h"
 #include "backend/sample_spec.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/logprobs.h"
 
 namespace renga {
 
@@ -22,8 +22,6 @@ constexpr int64_t kPiecesPerWorker = 16;
 // Rows of gate and up that are multiplied before SwiGLU takes them from the first-level
 // cache: whole tiles, and enough of them for products that work on many rows at a time.
 constexpr int64_t kStripRows = 64;
-
-constexpr double kLog2E = 1.4426950408889634;
 
 }  // namespace
 
@@ -119,6 +117,7 @@ CpuBackend::Input CpuBackend::CodeRows(const PackedMatrix& w, const float* x,
 
 void CpuBackend::Matmul(WeightType type, const MatmulArgs& args) const {
   switch (type) {
+    case WeightType::kBf16:  // Its panels are those of F32.
     case WeightType::kF32:
       return ops_.matmul_f32(args);
     case WeightType::kF16:
@@ -215,8 +214,7 @@ void CpuBackend::RotateAndAppend(int32_t layer, int64_t row) {
                 .halves = shape_.rope_style == RopeStyle::kHalves,
                 .cos = workspace_.rope_cos(position),
                 .sin = workspace_.rope_sin(position),
-                .scale = static_cast<float>(
-                    kLog2E / std::sqrt(static_cast<double>(shape_.head_dim)))};
+                .scale = QueryScale(shape_.head_dim)};
   ops_.rope(rope);
   rope.x = k;
   rope.heads = shape_.kv_heads;
@@ -331,52 +329,10 @@ Status CpuBackend::Sample(std::span<const SampleSpec> specs,
 
 SampleResult CpuBackend::SampleOne(const SampleSpec& spec, int worker,
                                    std::span<TopLogprob> top) {
-  const std::span<const float> logits = LogitRow(spec.logit_row);
-  SampleResult result{.token = spec.given >= 0 ? spec.given : DrawOne(spec, worker)};
-  result.finite = result.token >= 0;
-  if (!result.finite || (spec.given < 0 && spec.logprobs < 0)) return result;
-  ScoredToken best[kMaxTopLogprobs];
-  const LogprobResult logprobs = TokenLogprobs(ops_,
-                                               {.logits = logits.data(),
-                                                .vocab = shape_.vocab,
-                                                .token = result.token,
-                                                .top = std::max(spec.logprobs, 0),
-                                                .out = best},
-                                               workspace_.sample_scratch(worker));
-  result.finite = logprobs.finite;
-  if (spec.logprobs < 0) return result;
-  result.logprob = logprobs.logprob;
-  for (size_t i = 0; i < static_cast<size_t>(logprobs.top); ++i) {
-    top[i] = {.token = best[i].token, .logprob = best[i].logprob};
-  }
-  result.top = top.first(static_cast<size_t>(logprobs.top));
-  return result;
-}
-
-TokenId CpuBackend::DrawOne(const SampleSpec& spec, int worker) {
-  std::span<const float> logits = LogitRow(spec.logit_row);
-  const SampleScratch& scratch = workspace_.sample_scratch(worker);
-  if (EditsLogits(spec)) {
-    // What is edited may hide a value that is not finite.
-    const float max = ScanLogits(ops_, logits.data(), shape_.vocab, scratch);
-    if (std::isnan(max)) return -1;
-    const std::span<float> edited = workspace_.edited_logits(worker);
-    std::copy(logits.begin(), logits.end(), edited.begin());
-    EditLogits(spec, edited);
-    logits = edited;
-  }
-  return SampleToken(ops_,
-                     {.logits = logits.data(),
-                      .vocab = shape_.vocab,
-                      .temperature = spec.temperature,
-                      .top_k = spec.top_k,
-                      .typical_p = spec.typical_p,
-                      .top_p = spec.top_p,
-                      .min_p = spec.min_p,
-                      .seed = spec.seed,
-                      .choice = spec.choice,
-                      .token_index = spec.token_index},
-                     scratch);
+  return SampleRow(ops_, LogitRow(spec.logit_row), spec,
+                   {.scratch = workspace_.sample_scratch(worker),
+                    .edited = workspace_.edited_logits(worker),
+                    .top = top});
 }
 
 std::span<const float> CpuBackend::LogitRow(int32_t logit_row) {

@@ -21,6 +21,9 @@ class ForwardingBackend : public Backend {
   StatusOr<VectorId> LoadVector(std::span<const float> values) override {
     return to_.LoadVector(values);
   }
+  Status CheckKv(const KvGeometry& geometry) const override {
+    return to_.CheckKv(geometry);
+  }
   Status CreateKvPool(const KvGeometry& geometry, int64_t pages) override {
     return to_.CreateKvPool(geometry, pages);
   }

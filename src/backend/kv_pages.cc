@@ -58,11 +58,6 @@ Status CheckKvGeometry(const KvGeometry& geometry) {
   if (geometry.layers < 1 || geometry.kv_heads < 1 || geometry.head_dim < 1) {
     return InvalidArgument("kv", "layers, KV heads and head size must be positive");
   }
-  if (geometry.dtype == KvDtype::kBf16) {
-    return Status(StatusCode::kUnimplemented,
-                  "the CPU backend has f16, f32 and int8 pages, not bf16")
-        .WithField("kv.dtype");
-  }
   if (geometry.dtype == KvDtype::kInt8 && geometry.head_dim % kInt8HeadUnit != 0) {
     return InvalidArgument(
         "kv.dtype", "int8 needs heads of a multiple of 16 channels; this model's have " +

@@ -5,61 +5,25 @@
 #include <algorithm>
 #include <string>
 
+#include "backend/tensor_check.h"
+#include "base/status_macros.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace renga {
 
 namespace {
 
-constexpr int64_t kMaxExtent = int64_t{1} << 24;
 constexpr int64_t kPiecePanels = 4;  // Packed by one worker at a time.
 
-WeightType WeightTypeOf(TensorType type) {
-  switch (type) {
-    case TensorType::kF32:
-      return WeightType::kF32;
-    case TensorType::kF16:
-      return WeightType::kF16;
-    case TensorType::kQ8_0:
-      return WeightType::kQ8_0;
-    case TensorType::kQ4_1:
-      return WeightType::kQ4_1;
-    case TensorType::kQ4_0:
-      return WeightType::kQ4_0;
-    case TensorType::kQ4_K:
-      return WeightType::kQ4_K;
-  }
-  return WeightType::kF32;
-}
-
-Status Refuse(const TensorView& view, const std::string& why) {
-  const std::string shape = std::string(TensorTypeName(view.type)) + " " +
-                            std::to_string(view.rows) + " x " + std::to_string(view.cols);
-  return InvalidArgument(view.name.empty() ? "tensor" : std::string(view.name),
-                         shape + ": " + why);
-}
-
 Status CheckView(const TensorView& view, int64_t cols) {
-  if (view.data == nullptr) return Refuse(view, "no data");
-  if (view.rows < 1 || view.cols < 1 || view.rows > kMaxExtent ||
-      view.cols > kMaxExtent) {
-    return Refuse(view,
-                  "rows and columns must be in [1, " + std::to_string(kMaxExtent) + "]");
+  RENGA_RETURN_IF_ERROR(CheckTensor(view, cols));
+  if (FitsPanels(WeightTypeOf(view.type), reinterpret_cast<const uint8_t*>(view.data),
+                 view.rows, cols)) {
+    return OkStatus();
   }
-  if (view.cols != cols) {
-    return Refuse(view, "stacked on a matrix with " + std::to_string(cols) + " columns");
-  }
-  const WeightType type = WeightTypeOf(view.type);
-  if (cols % FileBlockValues(type) != 0) {
-    return Refuse(
-        view, "columns must be a multiple of " + std::to_string(FileBlockValues(type)));
-  }
-  if (!FitsPanels(type, reinterpret_cast<const uint8_t*>(view.data), view.rows, cols)) {
-    return Refuse(view,
-                  "a block's scale is 8192 or more, which is more than -8 times a "
-                  "scale can be as a half");
-  }
-  return OkStatus();
+  return RefuseTensor(view,
+                      "a block's scale is 8192 or more, which is more than -8 times a "
+                      "scale can be as a half");
 }
 
 void PackAll(const TensorView& view, uint8_t* panels, ThreadPool& pool) {

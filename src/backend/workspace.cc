@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "backend/rope_table.h"
 #include "base/status_macros.h"
 
 namespace renga {
@@ -108,14 +109,11 @@ Status Workspace::AllocateSampling(const GraphShape& shape, const BackendLimits&
 Status Workspace::MakeRope(const GraphShape& shape) {
   rope_pairs_ = shape.rope_dims / 2;
   RENGA_RETURN_IF_ERROR(AllocateFloats(int64_t{shape.context} * shape.rope_dims, rope_));
-  float* out = rope_.As<float>().data();
+  const size_t pairs = static_cast<size_t>(rope_pairs_);
   for (int64_t position = 0; position < shape.context; ++position) {
-    for (const double frequency : shape.rope_inverse_frequencies) {
-      *out++ = static_cast<float>(std::cos(static_cast<double>(position) * frequency));
-    }
-    for (const double frequency : shape.rope_inverse_frequencies) {
-      *out++ = static_cast<float>(std::sin(static_cast<double>(position) * frequency));
-    }
+    const std::span<float> row =
+        rope_.As<float>().subspan(static_cast<size_t>(position) * 2 * pairs, 2 * pairs);
+    RopeAngles(shape, position, row.first(pairs), row.last(pairs));
   }
   return OkStatus();
 }

@@ -65,6 +65,8 @@ std::string_view TensorTypeName(TensorType type) {
       return "Q4_0";
     case TensorType::kQ4_K:
       return "Q4_K";
+    case TensorType::kBf16:
+      return "BF16";
   }
   return "?";
 }

@@ -405,7 +405,7 @@ void Engine::TakeCached(Sequence& sequence) {
     metrics_.wasted_tokens_preempted.Increment(static_cast<double>(wasted));
   }
   if (status.ok()) return;
-  ++failed_in_a_row_;
+  NoteFailure(status);
   LogError("page copy failed", {{"code", StatusCodeName(status.code())},
                                 {"message", std::string_view(status.message())}});
   FailOnDevice(sequence.group(), status);

@@ -28,8 +28,9 @@
 //
 // When a step fails, the requests of that step fail with the device's code (UNAVAILABLE
 // or INTERNAL) and the engine goes on with the others; so does a request whose page could
-// not be copied. After kMaxFailedSteps failures in a row the device is taken for lost:
-// everything ends with UNAVAILABLE, the queue is closed and Run returns.
+// not be copied. A device that says UNAVAILABLE is lost, and so is one after
+// kMaxFailedSteps failures in a row: everything ends with UNAVAILABLE, the queue is
+// closed and Run returns.
 //
 // Thread safety: Run on the engine thread; Stop from any thread.
 // Invariants: a request is in `requests_` from its mail until its OnDone; a sequence is
@@ -180,6 +181,11 @@ class Engine {
   uint64_t next_age_ = 1;
   uint64_t batches_ = 0;
   int64_t steps_ = 0;
+  // Counts a failure of the device towards its loss.
+  void NoteFailure(const Status& status) {
+    const bool lost = status.code() == StatusCode::kUnavailable;
+    failed_in_a_row_ = lost ? kMaxFailedSteps : failed_in_a_row_ + 1;
+  }
   int failed_in_a_row_ = 0;
   bool pool_was_low_ = false;
   int64_t evictions_shown_ = 0;

@@ -43,7 +43,7 @@ void Engine::Step() {
     ObserveStep(start, end);
     Deliver(end);
   } else {
-    ++failed_in_a_row_;
+    NoteFailure(status);
     FailStep(status);
   }
   NotePoolPressure();
@@ -237,7 +237,7 @@ bool Engine::Fork(RequestGroup& group, size_t sampled) {
     const int64_t shared = first.computed() - (i < sampled ? 0 : 1);
     const Status status = store_.Fork(first, shared, choice);
     if (status.ok()) continue;
-    ++failed_in_a_row_;
+    NoteFailure(status);
     FailOnDevice(group, status);
     return false;
   }

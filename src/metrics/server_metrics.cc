@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/system_clock.h"
+#include "metrics/device_metrics.h"
 #include "metrics/gen_ai_metrics.h"
 #include "metrics/process_stats.h"
 #include "metrics/sliding_quantiles.h"
@@ -85,7 +86,9 @@ std::string_view MemoryRowName(size_t row) {
 
 struct ServerMetrics::Impl {
   Impl(const std::string& model, const Clock* given)
-      : labels{{"model", model}}, clock(given == nullptr ? system_clock : *given) {}
+      : labels{{"model", model}},
+        clock(given == nullptr ? system_clock : *given),
+        device(registry, model) {}
 
   prometheus::Counter& Add(const char* name, const char* help, const Labels& extra = {}) {
     return prometheus::BuildCounter()
@@ -143,6 +146,7 @@ struct ServerMetrics::Impl {
   const SystemClock system_clock;
   const Clock& clock;
   prometheus::Registry registry;
+  DeviceMetrics device;
   std::array<prometheus::Counter*, 5> outcomes{};
   std::array<prometheus::Histogram*, 5> duration{};
   std::array<prometheus::Counter*, 7> rejections{};
@@ -458,6 +462,8 @@ void ServerMetrics::SetMemory(size_t row, const MemoryLedger::Account& live,
   if (gauges.buffers != nullptr) gauges.buffers->Set(static_cast<double>(live.buffers));
   gauges.leak_suspected->Set(leak_suspected ? 1.0 : 0.0);
 }
+
+void ServerMetrics::SetGpu(const GpuFigures& figures) { impl_->device.Set(figures); }
 
 void Counter::Increment(double by) {
   static_cast<prometheus::Counter*>(metric_)->Increment(by);

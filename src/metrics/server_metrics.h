@@ -19,6 +19,7 @@
 #include "base/memory_ledger.h"
 #include "metrics/flight_recorder.h"
 #include "renga/clock.h"
+#include "renga/gpu_figures.h"
 #include "renga/request.h"
 #include "renga/status.h"
 #include "renga/types.h"
@@ -120,6 +121,8 @@ class ServerMetrics {
   void SetKvPageBytes(int64_t bytes);
   // What the memory check saw; `buffers` count for the rows of a MemoryPurpose.
   void SetMemory(size_t row, const MemoryLedger::Account& live, bool leak_suspected);
+  // What the GPU that computes says of itself (DeviceMetrics).
+  void SetGpu(const GpuFigures& figures);
 
   FlightRecorder flight_recorder;
 

@@ -42,6 +42,9 @@ class TensorFinder {
       case kGgmlF16:
         view.type = TensorType::kF16;
         break;
+      case kGgmlBf16:
+        view.type = TensorType::kBf16;
+        break;
       case kGgmlQ4_0:
         view.type = TensorType::kQ4_0;
         break;
@@ -55,7 +58,7 @@ class TensorFinder {
         view.type = TensorType::kQ8_0;
         break;
       default:
-        return WrongType(*tensor, "F32, F16, Q4_0, Q4_1, Q4_K and Q8_0");
+        return WrongType(*tensor, "F32, F16, BF16, Q4_0, Q4_1, Q4_K and Q8_0");
     }
     view.rows = rows;
     view.cols = cols;

@@ -246,6 +246,26 @@ TEST_F(MemoryCheckTest, AThreadLooksUntilTheCheckEnds) {
   while (looks < 5) std::this_thread::yield();
 }
 
+TEST(MemoryCheckGpuTest, ALookShowsWhatTheGpuSays) {
+  const ManualClock clock;
+  const MemoryLedger ledger;
+  const SnapshotBoard board;
+  ServerMetrics metrics("tiny", "cuda:0/NVIDIA A10G", {.clock = &clock});
+  double watts = 100.0;
+  MemoryCheck check(
+      {.ledger = ledger,
+       .board = board,
+       .metrics = metrics,
+       .clock = clock,
+       .gpu = [&watts] { return GpuFigures{.gpu = "0", .power_watts = watts}; }});
+  EXPECT_THAT(metrics.Serialize(), testing::Not(HasSubstr("renga_gpu_power_watts")));
+  check.Look();
+  EXPECT_THAT(metrics.Serialize(), HasSubstr("gpu=\"0\"} 100\n"));
+  watts = 300.0;
+  check.Look();
+  EXPECT_THAT(metrics.Serialize(), HasSubstr("gpu=\"0\"} 300\n"));
+}
+
 TEST(ReadSystemMemoryTest, WhatMallocGivesOutIsSeen) {
   const SystemMemory before = ReadSystemMemory();
   EXPECT_GT(before.resident_bytes, kMiB);

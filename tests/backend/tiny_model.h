@@ -167,8 +167,10 @@ class TinyRunner {
   static constexpr int32_t kSequences = 40;
 
   TinyRunner(const TinyModel& model, const CpuBackendOptions& options, KvDtype dtype)
-      : layers_(model.layers.size()) {
-    backend_ = std::move(MakeCpuBackend(options)).value();
+      : TinyRunner(model, std::move(MakeCpuBackend(options)).value(), dtype) {}
+
+  TinyRunner(const TinyModel& model, std::unique_ptr<Backend> backend, KvDtype dtype)
+      : backend_(std::move(backend)), layers_(model.layers.size()) {
     BackendLimits limits{.max_rows = 700,
                          .max_logit_rows = 40,
                          .max_sequences = kSequences,
@@ -225,16 +227,22 @@ class TinyRunner {
   }
 
   void Forward(const StepBatch& batch, const AttendPlan& plan) {
-    ASSERT_EQ(backend_->BeginStep(batch, plan).ToString(), "OK");
-    ASSERT_EQ(backend_->Embed(embedding_).ToString(), "OK");
+    ASSERT_EQ(TryForward(batch, plan).ToString(), "OK");
+  }
+
+  // The first failure, if one call fails.
+  Status TryForward(const StepBatch& batch, const AttendPlan& plan) {
+    Status status = backend_->BeginStep(batch, plan);
+    if (status.ok()) status = backend_->Embed(embedding_);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
-      ASSERT_EQ(backend_->NormQkvRopeAppend(layer, layers_[i]).ToString(), "OK");
-      ASSERT_EQ(backend_->Attend(layer).ToString(), "OK");
-      ASSERT_EQ(backend_->OutProjAdd(layers_[i]).ToString(), "OK");
-      ASSERT_EQ(backend_->Mlp(layers_[i]).ToString(), "OK");
+      if (status.ok()) status = backend_->NormQkvRopeAppend(layer, layers_[i]);
+      if (status.ok()) status = backend_->Attend(layer);
+      if (status.ok()) status = backend_->OutProjAdd(layers_[i]);
+      if (status.ok()) status = backend_->Mlp(layers_[i]);
     }
-    ASSERT_EQ(backend_->Head(output_norm_, embedding_).ToString(), "OK");
+    if (status.ok()) status = backend_->Head(output_norm_, embedding_);
+    return status;
   }
 
   // Items of at most 24 rows, or of one row with `group_split` groups each.

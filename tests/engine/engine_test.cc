@@ -401,10 +401,28 @@ TEST_F(EngineTest, ADeviceThatFailsAgainAndAgainEndsEverythingAsUnavailable) {
   Build({.scheduler = {.policy = "serial"}, .pages = 32});
   std::vector<CollectingSink*> sinks;
   for (int i = 0; i < 6; ++i) sinks.push_back(&h().Submit(PromptOf(10, i), 5));
-  backend_.on_step = [](int64_t) { return Unavailable("gone"); };
+  backend_.on_step = [](int64_t) { return Internal("gone"); };
   h().engine.Run();  // Returns though nobody closed the queue.
   h().ExpectAllEnded();
   EXPECT_EQ(backend_.steps(), 3);
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_EQ(sinks[i]->completion().status.code(),
+              i < 3 ? StatusCode::kInternal : StatusCode::kUnavailable);
+  }
+  EngineRequest late = h().Request(PromptOf(1, 1), 1);
+  EXPECT_EQ(h().queue.TryPush(late), WaitQueue::PushResult::kClosed);
+}
+
+TEST_F(EngineTest, ALostDeviceEndsEverythingAtItsFirstFailure) {
+  Build({.scheduler = {.policy = "serial"}, .pages = 32});
+  std::vector<CollectingSink*> sinks;
+  for (int i = 0; i < 6; ++i) sinks.push_back(&h().Submit(PromptOf(10, i), 5));
+  backend_.on_step = [](int64_t step) {
+    return step == 2 ? Unavailable("lost") : OkStatus();
+  };
+  h().engine.Run();  // Returns though nobody closed the queue.
+  h().ExpectAllEnded();
+  EXPECT_EQ(backend_.steps(), 2);
   for (const CollectingSink* sink : sinks) {
     EXPECT_EQ(sink->completion().status.code(), StatusCode::kUnavailable);
   }

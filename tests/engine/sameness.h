@@ -208,13 +208,10 @@ inline EngineRequest RequestFor(EngineHarness& harness, const AskedFor& asked,
   return request;
 }
 
-inline Heard Ask(const GgufFile& file, const std::vector<AskedFor>& asked,
-                 const Company& company) {
+inline Heard AskOn(Backend& backend, const GgufFile& file,
+                   const std::vector<AskedFor>& asked, const Company& company) {
   const EngineOptions options = OptionsFor(company, asked);
-  auto backend = MakeCpuBackend(
-      {.isa = company.isa, .threads = company.threads, .precision = company.precision});
-  RENGA_CHECK(backend.ok());
-  LogitRecorder recorder(**backend);
+  LogitRecorder recorder(backend);
   auto transformer = Transformer::Load(file, recorder, EngineBackendLimits(options));
   RENGA_CHECK(transformer.ok());
   const GraphShape& graph = (*transformer)->config().graph;
@@ -247,6 +244,15 @@ inline Heard Ask(const GgufFile& file, const std::vector<AskedFor>& asked,
   heard.logits = std::move(recorder.logits);
   heard.preemptions = harness.Metric("renga_preemptions_total");
   return heard;
+}
+
+// On the CPU, as `company` wants it.
+inline Heard Ask(const GgufFile& file, const std::vector<AskedFor>& asked,
+                 const Company& company) {
+  auto backend = MakeCpuBackend(
+      {.isa = company.isa, .threads = company.threads, .precision = company.precision});
+  RENGA_CHECK(backend.ok());
+  return AskOn(**backend, file, asked, company);
 }
 
 inline void ExpectSameScores(const std::vector<TokenLogprob>& alone,

@@ -123,6 +123,12 @@ inline void AppendWeightRow(TestWeights& w, std::mt19937& random) {
     for (int64_t k = 0; k < w.cols; ++k) {
       const uint16_t value = half();
       const float wide = static_cast<float>(HalfValue(value)) * 1.001f;
+      if (w.type == WeightType::kBf16) {
+        const uint32_t upper = FloatBits(wide) >> 16;
+        AppendF16(w.file, static_cast<uint16_t>(upper));
+        w.values.push_back(static_cast<double>(BitsFloat(upper << 16)));
+        continue;
+      }
       if (w.type == WeightType::kF16) {
         AppendF16(w.file, value);
       } else {
@@ -190,13 +196,15 @@ inline std::string TypeName(WeightType type) {
       return "Q4_0";
     case WeightType::kQ4_K:
       return "Q4_K";
+    case WeightType::kBf16:
+      return "BF16";
   }
   return "?";
 }
 
-constexpr WeightType kAllTypes[] = {WeightType::kF32,  WeightType::kF16,
-                                    WeightType::kQ8_0, WeightType::kQ4_1,
-                                    WeightType::kQ4_0, WeightType::kQ4_K};
+constexpr WeightType kAllTypes[] = {
+    WeightType::kF32,  WeightType::kF16,  WeightType::kBf16, WeightType::kQ8_0,
+    WeightType::kQ4_1, WeightType::kQ4_0, WeightType::kQ4_K};
 
 // Memory of a QuantRows; every byte is 0x7B before it is written.
 class QuantStore {

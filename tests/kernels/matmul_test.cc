@@ -14,6 +14,7 @@ using MatmulOp = void (*)(const MatmulArgs&);
 
 MatmulOp OpFor(const CpuOps& ops, WeightType type) {
   switch (type) {
+    case WeightType::kBf16:
     case WeightType::kF32:
       return ops.matmul_f32;
     case WeightType::kF16:

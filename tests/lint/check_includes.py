@@ -37,7 +37,15 @@ MODULES["app"] = set(MODULES) | {"proto", "kernels"}
 THIRD_PARTY = [
     (r"(spdlog|fmt)/.*", {"base"}),
     (r"(immintrin|cpuid|x86intrin)\.h", {"kernels/cpu"}),
-    (r"(cuda|cublas|nvml|mma|cooperative_groups|cub/).*", {"kernels/cuda", "src/backend/cuda_backend.cc"}),
+    (r"(cuda|cublas|nvml|mma|cooperative_groups|cub/).*", {
+        "kernels/cuda", "src/backend/cuda_device.cc", "src/backend/cuda_gemm.cc", "src/backend/cuda_gemm.h",
+    }),
+    # NVML is looked for at run time.
+    (r"dlfcn\.h", {"src/backend/nvml.cc"}),
+    # The emulator's threads are fibers, of which the sanitizers must be told.
+    (r"(boost/context|sanitizer)/.*", {"tests/simt"}),
+    # The driver's management library is loaded where it is there.
+    (r"dlfcn\.h", {"src/backend/nvml.cc"}),
     # AMX's tile registers are asked for by syscall(), which unistd.h declares.
     (r"sys/syscall\.h", {"kernels/cpu"}),
     # Files of a model are mapped by `formats`, plain memory by base/aligned_buffer.

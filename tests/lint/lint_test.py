@@ -5,6 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import check_engine_only
 import check_includes
 import check_tests
 import check_text
@@ -62,6 +63,10 @@ BROKEN = [
     ("tests/reference/x.h", '// x\n#pragma once\n#include "renga/types.h"\n', "may not include renga"),
     ("tests/engine/x_test.cc", '// x\n#include "transport/grpc_service.h"\n', "may not include transport"),
     ("src/engine/x.cc", "// x\n#include <gtest/gtest.h>\n", "only in: tests"),
+    ("src/backend/x.cc", "// x\n#include <cuda_runtime_api.h>\n", "only in: kernels/cuda, src/backend/cuda_device.cc"),
+    ("kernels/x.cc", "// x\n#include <cuda_fp16.h>\n", "only in: kernels/cuda"),
+    ("src/backend/x.cc", "// x\n#include <dlfcn.h>\n", "only in: src/backend/nvml.cc"),
+    ("tests/engine/x_test.cc", "// x\n#include <boost/context/fiber.hpp>\n", "only in: tests/simt"),
 ]
 
 
@@ -139,6 +144,46 @@ class CheckTextTest(unittest.TestCase):
     def test_each_bad_habit_is_found(self):
         for data in (b"a \nb\n", b"a\r\n", b"a", b"a\n\n", b"x" * (check_text.MAX_BYTES + 1)):
             self.assertEqual(len(check_text.check_bytes("x.md", data)), 1, data[:9])
+
+
+DEPS = """src/CMakeFiles/log.cc.o: #deps 9, deps mtime 17 (VALID)
+    ../../src/base/log.cc
+    include_roots/base/base/log.h
+    /usr/include/stdint.h
+    /usr/include/c++/12/string
+    /usr/include/x86_64-linux-gnu/bits/types.h
+    /usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h
+    /usr/include/linux/errno.h
+    /usr/local/cuda-13.0/include/cuda_fp16.h
+    /opt/nvidia/include/cuda_bf16.h
+
+src/CMakeFiles/old.cc.o: #deps 1, deps mtime 17 (STALE)
+    /usr/include/spdlog/spdlog.h
+"""
+
+
+class CheckEngineOnlyTest(unittest.TestCase):
+    FOLDERS = ["/tree", "/opt/nvidia"]
+
+    def foreign(self, deps):
+        return check_engine_only.foreign(deps, "/tree/build/x", self.FOLDERS)
+
+    def test_ours_and_what_every_machine_has_passes(self):
+        self.assertEqual(self.foreign(DEPS), (1, {}))
+
+    def test_headers_of_packages_are_named_with_an_object(self):
+        for header in ("/usr/include/spdlog/spdlog.h", "/usr/include/utf8proc.h", "/tree2/x.h",
+                       "/usr/include/x86_64-linux-gnu/openssl/opensslconf.h", "/usr/local/include/a.h"):
+            deps = DEPS.replace("/usr/include/stdint.h", header)
+            self.assertEqual(self.foreign(deps), (1, {header: "src/CMakeFiles/log.cc.o"}))
+
+    def test_a_build_without_objects_is_seen(self):
+        self.assertEqual(self.foreign(""), (0, {}))
+
+    def test_cuda_is_where_the_cache_says(self):
+        self.assertEqual(check_engine_only.cuda_folders("CMAKE_CXX_COMPILER:FILEPATH=/usr/bin/g++\n"), [])
+        cache = f"A:B=C\nCMAKE_CUDA_COMPILER:FILEPATH={Path(__file__).resolve()}\n"
+        self.assertEqual(check_engine_only.cuda_folders(cache), [str(Path(__file__).resolve().parents[1])])
 
 
 if __name__ == "__main__":
