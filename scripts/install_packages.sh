@@ -21,6 +21,7 @@ packages=(
 )
 test_packages=(
   clang clang-tidy clang-format libclang-rt-14-dev
+  libboost-context1.81-dev  # The fibers of the SIMT emulator.
   chromium fonts-dejavu-core  # The chat page's tests.
 )
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # Shared by the scripts beside it; sourced, never run. Sets `root`, `jobs`, `cache_dir`, `venv`
-# and `load_venv`, and offers say, die, as_root, have_debian, stop_pid, free_ports, use_venv,
-# use_load_venv and download_wheel.
+# and `load_venv`, and offers say, die, as_root, find_nvcc, have_debian, stop_pid, free_ports,
+# use_venv, use_load_venv and download_wheel.
 # Messages go to standard error: standard output belongs to the script's own result.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -18,6 +18,15 @@ say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() {
   printf 'error: %s\n' "$*" >&2
   exit 1
+}
+
+# Prints where nvcc is: of CUDACXX, on the PATH, or where NVIDIA's packages put it.
+find_nvcc() {
+  if [ -n "${CUDACXX:-}" ]; then
+    command -v "$CUDACXX"
+  else
+    command -v nvcc || command -v /usr/local/cuda/bin/nvcc
+  fi
 }
 
 have_debian() { command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }

@@ -7,7 +7,8 @@
 #     --http-port N               of the OpenAI API and the chat page (8080)
 #     --admin-port N              of /metrics, /livez and /readyz (9464)
 #     --admin-grpc-port N         of the gRPC service Admin (9465)
-#     --cuda                      ask for the CUDA build
+#     --cuda                      build for NVIDIA GPUs too (so it is where nvidia-smi sees one
+#                                 and nvcc is there)
 #
 # A second run builds only what changed. It ends only the server that it started itself.
 
@@ -65,23 +66,31 @@ check_ports() {
   done
 }
 
-say_device() {
-  if [ "$cuda" = 1 ]; then
-    say "--cuda: this version has no CUDA build; building for the CPU only"
-  elif compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
-    say "a GPU is here, but this version has no CUDA build; building for the CPU only"
+# Sets `preset`: cuda where it is asked for, or where a GPU and a compiler for it are.
+choose_preset() {
+  local nvcc gpu
+  preset=release
+  nvcc=$(find_nvcc) || nvcc=
+  gpu=$(nvidia-smi -L 2>/dev/null | head -n 1) || gpu=
+  if [ "$cuda" = 1 ] && [ -z "$nvcc" ]; then
+    die "--cuda needs nvcc and cuBLAS (NVIDIA's CUDA toolkit) on the PATH or in /usr/local/cuda"
+  elif [ "$cuda" = 1 ] || [ -n "$gpu" ] && [ -n "$nvcc" ]; then
+    preset=cuda
+    say "building with CUDA ($nvcc) for: ${gpu:-no GPU is seen here, so it will serve on the CPU}"
+  elif [ -n "$gpu" ]; then
+    say "a GPU is here ($gpu), but no nvcc: building for the CPU only"
   fi
 }
 
 build() {
   local quiet=()
   [ -t 2 ] || quiet=(-- --quiet)
-  say "building (release; some minutes the first time)"
-  cmake --preset release >build/configure.log 2>&1 || {
+  say "building ($preset; some minutes the first time)"
+  cmake --preset "$preset" >build/configure.log 2>&1 || {
     tail -n 30 build/configure.log >&2
     die "the configure step failed (build/configure.log)"
   }
-  cmake --build --preset release --target renga "${quiet[@]+"${quiet[@]}"}" >&2 || die "the build failed"
+  cmake --build --preset "$preset" --target renga "${quiet[@]+"${quiet[@]}"}" >&2 || die "the build failed"
 }
 
 # Empty, or the process that this script started.
@@ -99,7 +108,7 @@ start_server() {
   say "starting the server on $address (log: build/server.log)"
   # Its own session, so that Ctrl-C reaches this script alone, which then ends the server in
   # order; and it never outlives this script.
-  setsid setpriv --pdeathsig TERM build/release/bin/renga serve --model.path "$model" \
+  setsid setpriv --pdeathsig TERM "build/$preset/bin/renga" serve --model.path "$model" \
     --model.name SmolLM2-135M-Instruct --grpc.address "$address" --admin.address "$admin" \
     --gateway.address "$http" --admin.grpc_address "127.0.0.1:$admin_grpc_port" >build/server.log 2>&1 &
   server=$!
@@ -146,7 +155,7 @@ TEXT
 
 check_ports
 scripts/install_packages.sh
-say_device
+choose_preset
 mkdir -p build
 build
 model=$(scripts/fetch_model.sh)

@@ -10,6 +10,7 @@
 #     lint      layering, files without tests, formatting, scripts
 #     metrics   a live server: probes, promtool, portable against auto, shutdown
 #     start     scripts/start.sh --once
+#     cuda      nvcc builds all kernels; the engine alone; registers and spills; the GPU script's logic
 #     asan      clang, address + undefined + leaks: unit and integration tests
 #     fuzz      the fuzz targets, RENGA_FUZZ_SECONDS (20) each
 #     tsan      clang, thread: everything below the transport
@@ -24,7 +25,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
 default_parts=(release clients ops lint metrics start)
-all_parts=(lint release clients ops metrics start asan fuzz tsan tidy)
+all_parts=(lint release clients ops metrics start cuda asan fuzz tsan tidy)
 logs=$root/build/logs
 export PATH=$PATH:$cache_dir/tools
 
@@ -75,7 +76,6 @@ part_release() {
 
 # Runs pytest over the folders `$@` against the release build, and counts.
 run_pytest() {
-  build release renga make_tiny_model
   export RENGA_BINARY=$root/build/release/bin/renga
   use_venv
   local rc=0
@@ -89,9 +89,15 @@ run_pytest() {
   [ "$rc" = 0 ] || [ "$failed" -gt 0 ]
 }
 
-part_clients() { run_pytest tests/clients tests/bench; }
+part_clients() {
+  build release renga make_tiny_model
+  run_pytest tests/clients tests/bench
+}
 
-part_ops() { run_pytest tests/ops; }
+part_ops() {
+  build release renga make_tiny_model
+  run_pytest tests/ops
+}
 
 our_sources() {
   git ls-files --cached --others --exclude-standard "$@" | while read -r file; do
@@ -101,7 +107,7 @@ our_sources() {
 
 is_formatted() {
   local wrong
-  wrong=$(our_sources '*.cc' '*.h' | xargs clang-format --dry-run 2>&1 |
+  wrong=$(our_sources '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run 2>&1 |
     sed -n 's/^\([^:]*\):.*-Wclang-format-violations.*/\1/p' | sort -u)
   [ -z "$wrong" ] || printf 'not formatted; run clang-format -i on:\n%s\n' "$wrong"
   [ -z "$wrong" ]
@@ -109,7 +115,7 @@ is_formatted() {
 
 scripts_parse() {
   local file
-  for file in scripts/*.sh bench/*/*.sh docker/*.sh .ci/run; do
+  for file in scripts/*.sh bench/*/*.sh docker/*.sh tests/gpu/*.sh cmake/*.sh .ci/run; do
     bash -n "$file" || return 1
   done
 }
@@ -178,6 +184,31 @@ part_start() {
   read -ra ports <<<"$(free_ports 4)"
   check "start.sh --once" scripts/start.sh --once --port "${ports[0]}" \
     --admin-port "${ports[1]}" --admin-grpc-port "${ports[2]}" --http-port "${ports[3]}"
+}
+
+# Packages that the engine alone must not need: they can't be found there.
+hidden=(absl benchmark Boost CLI11 gRPC GTest OpenSSL prometheus-cpp Protobuf spdlog yaml-cpp)
+
+# Builds the engine alone in build/`$1`, with the further options `$@`.
+build_engine_only() {
+  local folder=build/$1 hide=("${hidden[@]/#/-DCMAKE_DISABLE_FIND_PACKAGE_}")
+  shift
+  cmake --preset engine-only -B "$folder" -DRENGA_WERROR=ON "${hide[@]/%/=ON}" "$@"
+  cmake --build "$folder" -- -k 0
+  check "no header of another package in $folder" python3 -B tests/lint/check_engine_only.py "$folder"
+}
+
+part_cuda() {
+  build_engine_only engine-only
+  if find_nvcc >/dev/null; then
+    build_engine_only engine-only-cuda -DRENGA_CUDA=ON
+    check "spills, registers and their table" python3 -B tests/gpu/check_resources.py build/engine-only-cuda
+    check "the cuda preset" cmake --preset cuda
+  else
+    echo "no nvcc here: the CUDA kernels are not compiled, and nothing is counted for them"
+  fi
+  build release renga_gpu_check
+  run_pytest tests/gpu
 }
 
 part_asan() {

@@ -136,6 +136,7 @@ def test_the_board_is_whole():
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert [panel["title"].split()[0].rstrip(":") for panel in panels if panel["type"] == "row"] == [
         "Overview", "Latency", "Where", "Load", "Batch", "KV", "Refusals", "Gateway", "Memory", "Device",
+        "GPU",
     ]
     taken = {}
     for panel in panels:

@@ -77,7 +77,7 @@ def test_every_base_is_a_stage_or_has_a_version():
 
 
 def test_the_images_that_serve_do_not_run_as_root():
-    for name in ("serve", "with-model", "locust"):
+    for name in ("serve", "serve-cuda", "with-model", "locust"):
         users = [user for stage in dockerfile.ancestry(name) for user in stage.all("USER")]
         assert int(users[-1].split(":")[0]) > 0
 
@@ -157,9 +157,18 @@ def test_what_those_packages_depend_on_covers_all_that_is_loaded(program):
 
 def test_the_environment_of_the_image_names_real_settings():
     keys = {key.replace(".", "_").upper() for key in config_defaults()}
-    for name in ("serve", "with-model"):
+    for name in ("serve", "serve-cuda", "with-model"):
         for variable in dockerfile.environment(name):
-            assert variable == "PATH" or variable.removeprefix("RENGA_") in keys, variable
+            others = ("PATH", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+            assert variable in others or variable.removeprefix("RENGA_") in keys, variable
+
+
+def test_the_build_for_gpus_is_the_other_one_with_one_option():
+    (plain,) = (rest for rest in dockerfile.stages()["build"].all("RUN") if "build.sh" in rest)
+    (cuda,) = dockerfile.stages()["build-cuda"].all("RUN")
+    assert cuda.startswith(f"{plain} -DRENGA_CUDA=ON ")
+    assert dockerfile.stages()["build-cuda"].base == dockerfile.stages()["build"].base
+    assert "option(RENGA_CUDA " in (ROOT / "CMakeLists.txt").read_text()
 
 
 def test_the_image_is_what_fetch_model_fetches():
