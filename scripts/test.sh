@@ -198,12 +198,22 @@ build_engine_only() {
   check "no header of another package in $folder" python3 -B tests/lint/check_engine_only.py "$folder"
 }
 
+# A server that is to run on a GPU which no machine has says so, and ends.
+refuses_missing_gpu() {
+  ! build/cuda/bin/renga serve --model.path "$model" --device.name cuda:99 \
+    --grpc.address 127.0.0.1:0 --gateway.address 127.0.0.1:0 --admin.address 127.0.0.1:0 \
+    --admin.grpc_address 127.0.0.1:0 2>"$logs/missing_gpu.log" &&
+    grep -q 'device.name.*cuda:99' "$logs/missing_gpu.log"
+}
+
 part_cuda() {
   build_engine_only engine-only
   if find_nvcc >/dev/null; then
     build_engine_only engine-only-cuda -DRENGA_CUDA=ON
     check "spills, registers and their table" python3 -B tests/gpu/check_resources.py build/engine-only-cuda
-    check "the cuda preset" cmake --preset cuda
+    build cuda renga
+    scripts/fetch_model.sh
+    check "a GPU that is not there is refused by its setting" refuses_missing_gpu
   else
     echo "no nvcc here: the CUDA kernels are not compiled, and nothing is counted for them"
   fi

@@ -210,8 +210,9 @@ struct BackendInfo {
   std::string name;         // "cpu/avx512"
   std::string numerics_id;  // Equal ids promise equal bits for equal weights.
   int32_t threads = 0;
-  int32_t gpu_index = 0;     // Of the GPU, as CUDA counts...
-  std::string gpu_pci_id{};  // ... and where it is; empty: no GPU.
+  int32_t gpu_index = 0;         // Of the GPU, as CUDA counts...
+  std::string gpu_pci_id{};      // ... and where it is; empty: no GPU.
+  int64_t gpu_memory_bytes = 0;  // All that the GPU has.
 };
 
 class Backend {

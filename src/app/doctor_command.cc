@@ -135,6 +135,7 @@ int64_t ActivationBytes(const GraphShape& shape, const BackendLimits& limits) {
 struct OpenModel {
   std::unique_ptr<GgufFile> file;
   ProbeLayer layer;
+  KvGeometry geometry;
   ModelFacts facts;
 };
 
@@ -165,7 +166,8 @@ StatusOr<OpenModel> LookAtModel(const Config& config) {
     for (const TensorView& view : layer.gate_up) facts.prompt_macs += Values(view);
     facts.prompt_macs += Values(layer.down[0]);
   }
-  facts.page_bytes = KvPageBytes(model->geometry());
+  open.geometry = model->geometry();
+  facts.page_bytes = KvPageBytes(open.geometry);
   facts.activation_bytes = ActivationBytes(
       shape,
       EngineBackendLimits({.scheduler = config.scheduler, .pages = model->pages()}));
@@ -178,12 +180,18 @@ Status LookAtDevice(const Config& config, const OpenModel* open, bool quick,
                     DoctorFacts& facts) {
   RENGA_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                          MakeDefaultBackend(config.device));
-  facts.backend = backend->info().name;
-  facts.threads = backend->info().threads;
+  const BackendInfo info = backend->info();
+  facts.backend = info.name;
+  facts.threads = info.threads;
+  facts.gpu = !info.gpu_pci_id.empty();
+  facts.gpu_memory_bytes = info.gpu_memory_bytes;
+  if (open != nullptr) RENGA_RETURN_IF_ERROR(backend->CheckKv(open->geometry));
   if (quick) return OkStatus();
-  const int32_t threads = std::min(facts.threads, UsableCores(facts.system));
-  facts.read_bytes_per_second = MeasureReadBandwidth(
-      threads, std::min(kProbeBytes, UsableBytes(facts.system) / 4), kMeasureTime);
+  if (!facts.gpu) {
+    const int32_t threads = std::min(facts.threads, UsableCores(facts.system));
+    facts.read_bytes_per_second = MeasureReadBandwidth(
+        threads, std::min(kProbeBytes, UsableBytes(facts.system) / 4), kMeasureTime);
+  }
   const MadeUpLayer made_up;
   RENGA_ASSIGN_OR_RETURN(
       facts.macs_per_second,

@@ -67,9 +67,11 @@ void JudgeLoad(const SystemFacts& system, std::vector<Finding>& findings) {
            " over the last minute): the speeds measured here are too low"});
 }
 
-void JudgeIsa(const DoctorFacts& facts, std::vector<Finding>& findings) {
+void JudgeBackend(const DoctorFacts& facts, std::vector<Finding>& findings) {
   if (facts.backend.empty()) return;
-  if (facts.backend == "cpu/portable" && Has(facts.system, "avx2")) {
+  if (facts.gpu) {
+    findings.push_back({Verdict::kGood, "gpu", facts.backend});
+  } else if (facts.backend == "cpu/portable" && Has(facts.system, "avx2")) {
     findings.push_back({Verdict::kWarning, "device.isa",
                         "portable is chosen although this CPU has more: several times "
                         "slower, for the same answers"});
@@ -94,14 +96,15 @@ void JudgeHugePages(const SystemFacts& system, std::vector<Finding>& findings) {
 
 void JudgeMemory(const DoctorFacts& facts, const Config& config,
                  std::vector<Finding>& findings) {
-  const int64_t usable = UsableBytes(facts.system);
+  const int64_t usable = facts.gpu ? facts.gpu_memory_bytes : UsableBytes(facts.system);
   if (!facts.model || usable == 0) return;
   const ModelFacts& model = *facts.model;
   const int64_t fixed = model.weight_bytes + model.activation_bytes;
   const int64_t pool = config.kv.pool_bytes / model.page_bytes * model.page_bytes;
-  const std::string parts = "weights " + Bytes(model.weight_bytes) + ", activations " +
-                            Bytes(model.activation_bytes) + ", KV pool up to " +
-                            Bytes(pool) + "; " + Bytes(usable) + " can be had";
+  const std::string parts =
+      "weights " + Bytes(model.weight_bytes) + ", activations " +
+      Bytes(model.activation_bytes) + ", KV pool up to " + Bytes(pool) + "; " +
+      (facts.gpu ? "the GPU has " + Bytes(usable) : Bytes(usable) + " can be had");
   if (fixed > usable) {
     findings.push_back({Verdict::kProblem, "memory", "the model does not fit: " + parts});
   } else if (fixed + pool > usable) {
@@ -186,6 +189,7 @@ void WriteMachine(const DoctorFacts& facts, JsonWriter& json) {
       .Field("huge_pages", system.huge_pages)
       .Field("backend", facts.backend)
       .Field("threads", facts.threads)
+      .Field("gpu_memory_bytes", facts.gpu_memory_bytes)
       .Field("read_bytes_per_second", facts.read_bytes_per_second)
       .Field("macs_per_second", facts.macs_per_second)
       .EndObject();
@@ -232,10 +236,11 @@ Prediction Predict(const DoctorFacts& facts) {
 
 std::vector<Finding> Judge(const DoctorFacts& facts, const Config& config) {
   std::vector<Finding> findings;
-  JudgeIsa(facts, findings);
+  JudgeBackend(facts, findings);
   JudgeCores(facts, findings);
   JudgeLoad(facts.system, findings);
-  JudgeHugePages(facts.system, findings);
+  // A GPU does not read the weights from the machine's memory.
+  if (!facts.gpu) JudgeHugePages(facts.system, findings);
   JudgeMemory(facts, config, findings);
   if (facts.model) JudgePool(*facts.model, config, findings);
   return findings;
@@ -253,7 +258,7 @@ std::string ReportText(const DoctorReport& report) {
   std::string out;
   AppendLine("CPU", system.cpu.empty() ? "not known" : system.cpu, out);
   AppendLine("  flags", Joined(system.flags), out);
-  AppendLine("  kernels",
+  AppendLine(facts.gpu ? "GPU" : "  kernels",
              facts.backend.empty()
                  ? "none"
                  : facts.backend + ", " + std::to_string(facts.threads) + " threads",

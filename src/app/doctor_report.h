@@ -42,7 +42,9 @@ struct DoctorFacts {
   SystemFacts system;
   std::string backend;  // "cpu/avx512"; empty: none could be made.
   int32_t threads = 0;
-  double read_bytes_per_second = 0.0;  // 0: not measured.
+  bool gpu = false;                    // The backend computes on one...
+  int64_t gpu_memory_bytes = 0;        // ... with so much memory; 0: not known.
+  double read_bytes_per_second = 0.0;  // By the CPU. 0: not measured.
   double macs_per_second = 0.0;        // 0: not measured.
   std::optional<ModelFacts> model;
 };

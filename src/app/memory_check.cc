@@ -95,8 +95,11 @@ std::array<int64_t, kMemoryRows> MemoryCheck::Unexplained(const Accounts& live) 
   for (size_t row = 0; row < kMemoryRows; ++row) bytes[row] = live[row].bytes;
   bytes[kHeapRow] -= live[RowOf(MemoryPurpose::kRequests)].bytes +
                      live[RowOf(MemoryPurpose::kPrefixCache)].bytes;
-  bytes[kProcessRow] -= live[kHeapRow].bytes + most_pages_ * parts_.kv_page_bytes +
-                        most_open_pages_ * parts_.kv_open_page_bytes;
+  bytes[kProcessRow] -= live[kHeapRow].bytes;
+  if (!parts_.kv_on_gpu) {
+    bytes[kProcessRow] -=
+        most_pages_ * parts_.kv_page_bytes + most_open_pages_ * parts_.kv_open_page_bytes;
+  }
   return bytes;
 }
 

@@ -48,6 +48,7 @@ class MemoryCheck {
     const Clock& clock;
     int64_t kv_page_bytes = 0;
     int64_t kv_open_page_bytes = 0;
+    bool kv_on_gpu = false;  // No page is resident memory of the process.
     std::function<SystemMemory()> system = ReadSystemMemory;
     std::function<GpuFigures()> gpu{};  // Empty: none computes.
   };

@@ -270,6 +270,7 @@ void ServerApp::Impl::StartMemoryCheck() {
                          .clock = clock,
                          .kv_page_bytes = model->backend().page_bytes(),
                          .kv_open_page_bytes = model->backend().open_page_bytes(),
+                         .kv_on_gpu = !device.gpu_pci_id.empty(),
                          .gpu = nvml == nullptr ? std::function<GpuFigures()>()
                                                 : [this] { return nvml->Read(); }});
   const Duration interval = Milliseconds(config.memory.check_interval_ms);

@@ -75,7 +75,8 @@ BackendInfo CudaBackend::info() const {
           .numerics_id = numerics,
           .threads = pool_.threads(),
           .gpu_index = device.index,
-          .gpu_pci_id = device.pci_id};
+          .gpu_pci_id = device.pci_id,
+          .gpu_memory_bytes = device.total_bytes};
 }
 
 // ---- Set-up ------------------------------------------------------------------------

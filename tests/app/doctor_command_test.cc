@@ -123,6 +123,13 @@ TEST_F(DoctorCommandTest, AnInstructionSetThatIsNotThereIsAProblem) {
   EXPECT_EQ(VerdictOf(Run(1), "device.isa"), "problem");
 }
 
+TEST_F(DoctorCommandTest, PagesThatTheDeviceHasNotAreAProblem) {
+  UseModel();
+  loaded_.config.device.name = "cpu";
+  loaded_.config.kv.dtype = "bf16";
+  EXPECT_EQ(VerdictOf(Run(1), "kv.dtype"), "problem");
+}
+
 TEST_F(DoctorCommandTest, WarningsOfTheSettingsAreTold) {
   loaded_.warnings = {"RENGA_X in the environment is not a setting"};
   EXPECT_EQ(VerdictOf(Run(0), "settings"), "warning");

@@ -9,6 +9,7 @@ namespace renga {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kMiB = 1 << 20;
 
@@ -113,6 +114,28 @@ TEST(DoctorReportTest, SlowKernelsAndMissingHugePagesAreWarnings) {
   EXPECT_EQ(VerdictOf(Judge(facts, {}), "huge pages"), Verdict::kWarning);
   facts.system.flags.clear();
   EXPECT_EQ(VerdictOf(Judge(facts, {}), "cpu"), Verdict::kWarning);
+}
+
+TEST(DoctorReportTest, AGpuIsJudgedByItsOwnMemory) {
+  DoctorFacts facts = GoodFacts();
+  facts.gpu = true;
+  facts.backend = "cuda:0/NVIDIA A10G";
+  facts.gpu_memory_bytes = 24'000 * kMiB;
+  facts.read_bytes_per_second = 0.0;
+  facts.system.huge_pages = "never";
+  facts.model->weight_bytes = 16'000 * kMiB;  // More than the machine has.
+  const std::vector<Finding> findings = Judge(facts, {});
+  EXPECT_EQ(VerdictOf(findings, "gpu"), Verdict::kGood);
+  EXPECT_EQ(VerdictOf(findings, "memory"), Verdict::kGood);
+  const DoctorReport report{.facts = facts, .findings = findings};
+  EXPECT_TRUE(report.Good());
+  const std::string text = ReportText(report);
+  EXPECT_THAT(text, HasSubstr("GPU               cuda:0/NVIDIA A10G"));
+  EXPECT_THAT(text, HasSubstr("the GPU has "));
+  EXPECT_THAT(text, Not(HasSubstr("huge pages")));
+  EXPECT_THAT(text, Not(HasSubstr("by the memory's speed")));
+  facts.gpu_memory_bytes = 15'000 * kMiB;
+  EXPECT_EQ(VerdictOf(Judge(facts, {}), "memory"), Verdict::kProblem);
 }
 
 TEST(DoctorReportTest, TheTextNamesWhatMatters) {

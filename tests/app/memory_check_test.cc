@@ -140,6 +140,28 @@ TEST_F(MemoryCheckTest, APoolThatFillsWithCachedPrefixesIsNoLeak) {
   EXPECT_TRUE(Suspected("prefix_cache"));
 }
 
+// What the process grows by while pages fill on a GPU is not theirs.
+TEST_F(MemoryCheckTest, PagesOnAGpuExplainNoMemoryOfTheProcess) {
+  MemoryCheck check({.ledger = ledger_,
+                     .board = board_,
+                     .metrics = metrics_,
+                     .clock = clock_,
+                     .kv_page_bytes = kPageBytes,
+                     .kv_open_page_bytes = kOpenPageBytes,
+                     .kv_on_gpu = true,
+                     .system = [this] { return system_; }});
+  for (int64_t page = 0; page < 600; ++page) {
+    PublishPages(0, page);
+    system_.resident_bytes += kPageBytes;
+    metrics_.CountRequest(RequestOutcome::kOk, std::chrono::milliseconds(5));
+    clock_.Advance(std::chrono::seconds(10));
+    check.Look();
+  }
+  const MemoryReport report = check.Report();
+  EXPECT_TRUE(report.rows[kProcessRow].leak_suspected);
+  EXPECT_EQ(report.kv_page_bytes, kPageBytes);
+}
+
 TEST_F(MemoryCheckTest, OpenPagesOfEverMoreSequencesAreNoLeak) {
   for (int64_t running = 1; running <= 64; ++running) {
     EngineSnapshot engine;

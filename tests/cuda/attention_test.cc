@@ -108,6 +108,7 @@ SceneSpec EightSequences(PageKind kind, int32_t head_dim) {
 // Beside the pages: q (once per warp), partials (written and read), tables. int8 pages
 // are half as large, what is beside them is not.
 TEST(Attention, DecodeReadsEveryPageOnce) {
+  if (!kSimtHooks) GTEST_SKIP() << "needs the hooks on plain accesses";
   for (const PageKind kind : {PageKind::kF16, PageKind::kBf16, PageKind::kInt8}) {
     for (const int32_t head_dim : {64, 128}) {
       SimtDevice device(Kernels());

@@ -114,6 +114,7 @@ TEST(CudaBackendLazy, EveryLegalOrderGivesTheSameBitsAndTouchesNothingWithoutAnO
 
 // At once, so that the values are right and only the missing order is wrong.
 TEST(CudaBackendLazy, TablesThatTravelBesideTheirKernelsWouldBeSeen) {
+  if (!test::kSimtHooks) GTEST_SKIP() << "needs the hooks on plain accesses";
   const TinyModel model = MakeModel({TensorType::kF16}, TinyShape());
   LazyDevice device(AllEmulatedKernels(), {.eager = true, .simt = kUnchecked});
   bool wanted = false;

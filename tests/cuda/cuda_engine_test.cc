@@ -46,8 +46,11 @@ class CudaEngineTest : public testing::TestWithParam<KvDtype> {
   }
   void TearDown() override { std::remove(path_.c_str()); }
 
-  Heard OnCuda(Company company, const EmulatedOptions& options = {}) const {
+  // The first requests alone are run with all checks of the emulator.
+  Heard OnCuda(Company company, EmulatedOptions options = {}) const {
     company.dtype = GetParam();
+    options.device.simt.counters = false;
+    options.device.simt.checks = company.batch == 1;
     test::EmulatedCuda cuda = MakeEmulatedCuda(options);
     const Heard heard = AskOn(*cuda.backend, *file_, asked_, company);
     for (const test::SimtReport& report : cuda.simt->reports()) {
@@ -62,6 +65,7 @@ class CudaEngineTest : public testing::TestWithParam<KvDtype> {
 };
 
 TEST_P(CudaEngineTest, AnswersAndLogitsAreTheSameBitsInAnyCompany) {
+  if (!test::kSimtHooks) GTEST_SKIP() << "takes minutes under a sanitizer";
   const Heard alone = OnCuda({});
   const Company companies[] = {{.batch = 3, .slice = 64, .rotate = 2},
                                {.batch = 6, .slice = 17, .policy = "window"},
@@ -75,6 +79,7 @@ TEST_P(CudaEngineTest, AnswersAndLogitsAreTheSameBitsInAnyCompany) {
 }
 
 TEST_P(CudaEngineTest, APreemptedRequestIsComputedAgainWithTheSameBits) {
+  if (!test::kSimtHooks) GTEST_SKIP() << "takes minutes under a sanitizer";
   asked_.resize(3);
   for (AskedFor& asked : asked_) asked.tokens += 66;  // More than the headroom.
   const Heard alone = OnCuda({});
@@ -85,6 +90,7 @@ TEST_P(CudaEngineTest, APreemptedRequestIsComputedAgainWithTheSameBits) {
 }
 
 TEST_P(CudaEngineTest, APrefixThatIsReusedGivesTheSameBits) {
+  if (!test::kSimtHooks) GTEST_SKIP() << "takes minutes under a sanitizer";
   asked_.clear();
   for (int i = 0; i < 4; ++i) {
     AskedFor asked{.prompt = PromptOf(80 + 20 * i, 1), .tokens = 3};
@@ -99,12 +105,14 @@ TEST_P(CudaEngineTest, APrefixThatIsReusedGivesTheSameBits) {
 }
 
 TEST_P(CudaEngineTest, TheOrderInWhichTheDeviceRunsItsWorkDoesNotMatter) {
+  if (!test::kSimtHooks) GTEST_SKIP() << "takes minutes under a sanitizer";
   asked_.resize(4);
   const Heard alone = OnCuda({});
   for (const uint32_t seed : {0u, 1u, 2u}) {
     Company company{.batch = 4, .slice = 64, .rotate = seed, .reuse = seed == 1};
     company.dtype = GetParam();
-    test::LazyCuda cuda = test::MakeLazyCuda({.seed = seed, .eager = seed == 0});
+    test::LazyCuda cuda = test::MakeLazyCuda(
+        {.seed = seed, .eager = seed == 0, .simt = {.counters = false}});
     ExpectSame(alone, AskOn(*cuda.backend, *file_, asked_, company), company.Name());
     EXPECT_THAT(cuda.End(), testing::IsEmpty()) << seed;
   }

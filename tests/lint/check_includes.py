@@ -44,8 +44,6 @@ THIRD_PARTY = [
     (r"dlfcn\.h", {"src/backend/nvml.cc"}),
     # The emulator's threads are fibers, of which the sanitizers must be told.
     (r"(boost/context|sanitizer)/.*", {"tests/simt"}),
-    # The driver's management library is loaded where it is there.
-    (r"dlfcn\.h", {"src/backend/nvml.cc"}),
     # AMX's tile registers are asked for by syscall(), which unistd.h declares.
     (r"sys/syscall\.h", {"kernels/cpu"}),
     # Files of a model are mapped by `formats`, plain memory by base/aligned_buffer.
