@@ -29,6 +29,9 @@ function(renga_cuda_library name)
   # --fmad=false: as -ffp-contract=off.
   target_compile_options(${name} PRIVATE -O3 --fmad=false -lineinfo -Xptxas=-v
                          $<$<BOOL:${RENGA_WERROR}>:-Werror=all-warnings>)
-  set_target_properties(${name} PROPERTIES
-    CUDA_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/keep_ptxas.sh;${CCACHE}")
+  set(launcher ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas.sh)
+  if(CCACHE)
+    list(APPEND launcher ${CCACHE})
+  endif()
+  set_target_properties(${name} PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 endfunction()

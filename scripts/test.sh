@@ -212,7 +212,7 @@ part_cuda() {
     build_engine_only engine-only-cuda -DRENGA_CUDA=ON
     check "spills, registers and their table" python3 -B tests/gpu/check_resources.py build/engine-only-cuda
     build cuda renga
-    scripts/fetch_model.sh
+    model=$(scripts/fetch_model.sh)
     check "a GPU that is not there is refused by its setting" refuses_missing_gpu
   else
     echo "no nvcc here: the CUDA kernels are not compiled, and nothing is counted for them"

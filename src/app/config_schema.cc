@@ -8,11 +8,15 @@
 #include <limits>
 #include <optional>
 
+#include "app/device_choice.h"
+#include "base/status_macros.h"
+
 namespace renga {
 namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr size_t kMaxTextBytes = 4096;
+constexpr std::string_view kDeviceUnit = "auto|cpu|cuda:N";
 
 #define RENGA_MEMBER(member) [](Config& config) -> ConfigValue { return &config.member; }
 
@@ -35,6 +39,7 @@ constexpr ConfigField kSchema[] = {
             "refused. Less lets no request take more of the KV pool than this."},
     {.name = "device.name",
      .value = RENGA_MEMBER(device.name),
+     .unit = kDeviceUnit,
      .doc = "What computes: cpu; cuda:N, the N-th NVIDIA GPU (cuda: the first), which "
             "stops the start if it is not there; auto: the first GPU if this build and "
             "this machine have one, else the CPU."},
@@ -287,8 +292,9 @@ constexpr ConfigField kSchema[] = {
      .min = 0,
      .max = 3'600'000,
      .unit = "ms",
-     .doc = "How often the memory check looks at live bytes, pages and resident memory. "
-            "0: never."},
+     .doc =
+         "How often the memory check looks at live bytes, pages, resident memory and the "
+         "GPU's figures. 0: never."},
     {.name = "health.stall_ms",
      .value = RENGA_MEMBER(health.stall_ms),
      .min = 1,
@@ -397,6 +403,9 @@ Status SetText(const ConfigField& field, std::string_view text, std::string& out
   const bool address = field.unit == "host:port" || (may_be_empty && !text.empty());
   if (address && !IsAddress(text)) {
     return Wrong(field, "must be host:port, with a port of 0 to 65535");
+  }
+  if (field.unit == kDeviceUnit) {
+    RENGA_RETURN_IF_ERROR(ParseDeviceName(text).status());
   }
   if (text.size() > kMaxTextBytes) return Wrong(field, "is longer than 4096 bytes");
   for (const char c : text) {

@@ -56,8 +56,12 @@ StatusOr<std::unique_ptr<Backend>> MakeBackend(
   }
   const Status& why = device.status();
   const bool absent = why.code() == StatusCode::kUnavailable;
-  if (choice.kind == DeviceKind::kAuto && absent) {
-    LogInfo("device_cpu", {{"reason", std::string_view(why.message())}});
+  // One that this build has no code for, or whose driver is too old.
+  const bool unfit = why.code() == StatusCode::kUnimplemented ||
+                     why.code() == StatusCode::kFailedPrecondition;
+  if (choice.kind == DeviceKind::kAuto && (absent || unfit)) {
+    Log(unfit ? LogLevel::kWarn : LogLevel::kInfo, "device_cpu",
+        {{"reason", std::string_view(why.message())}});
     return MakeCpu(settings);
   }
   std::string message = settings.name;

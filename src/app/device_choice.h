@@ -26,8 +26,9 @@ struct DeviceChoice {
 // InvalidArgument with device.name.
 StatusOr<DeviceChoice> ParseDeviceName(std::string_view name);
 
-// `make_device` makes the CUDA device of that index; its Unavailable says that there is
-// none, which with `auto` means the CPU, and is logged.
+// `make_device` makes the CUDA device of that index. That there is none (Unavailable), or
+// an unfit one (Unimplemented: too old; FailedPrecondition: its driver is), means the CPU
+// with `auto`, and is logged.
 StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const DeviceSettings& settings,
     const std::function<StatusOr<std::unique_ptr<Device>>(int32_t)>& make_device);

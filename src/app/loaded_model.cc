@@ -115,11 +115,32 @@ Status LoadedModel::MakeDevice(const BackendFactory& factory) {
 
 Status LoadedModel::LoadWeights(const BackendLimits& limits,
                                 const LoadProgress& progress) {
-  RENGA_ASSIGN_OR_RETURN(transformer_,
-                         Transformer::Load(*file_, *backend_, limits, progress));
-  RENGA_RETURN_IF_ERROR(backend_->CreateKvPool(geometry_, pages_));
+  StatusOr<std::unique_ptr<Transformer>> loaded =
+      Transformer::Load(*file_, *backend_, limits, progress);
+  if (!loaded.ok()) return WithSizes(loaded.status());
+  transformer_ = *std::move(loaded);
+  if (Status status = backend_->CreateKvPool(geometry_, pages_); !status.ok()) {
+    return WithSizes(status);
+  }
   file_->ReleasePages();
   return OkStatus();
+}
+
+// A device that is full knows what the last allocation lacked, not what all of them need.
+Status LoadedModel::WithSizes(const Status& why) const {
+  if (why.code() != StatusCode::kResourceExhausted) return why;
+  int64_t weights = 0;
+  for (const GgufTensor& tensor : file_->tensors()) {
+    weights += static_cast<int64_t>(tensor.bytes);
+  }
+  const int64_t pool = pages_ * KvPageBytes(geometry_);
+  std::string message = why.message() + "; all weights take about " +
+                        std::to_string(weights) + " bytes, the KV pool (kv.pool_bytes) " +
+                        std::to_string(pool);
+  if (const int64_t has = backend_->info().gpu_memory_bytes; has > 0) {
+    message += ", and the GPU has " + std::to_string(has);
+  }
+  return Status(why.code(), message).WithField(why.field());
 }
 
 ModelInfo LoadedModel::Describe() const {

@@ -54,6 +54,7 @@ class LoadedModel {
 
   Status OpenFile(const ModelSettings& settings);
   Status CheckSettings(const Config& config);
+  Status WithSizes(const Status& why) const;
 
   std::unique_ptr<GgufFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -262,7 +262,10 @@ Status ServerApp::Impl::Warm() {
 // After the warm-up: what that touched for the first time is no growth.
 void ServerApp::Impl::StartMemoryCheck() {
   const BackendInfo device = model->backend().info();
-  if (!device.gpu_pci_id.empty()) nvml = Nvml::Open(device.gpu_index, device.gpu_pci_id);
+  if (!device.gpu_pci_id.empty()) {
+    nvml = Nvml::Open(device.gpu_index, device.gpu_pci_id);
+    if (nvml == nullptr) LogWarn("no_gpu_figures", {{"reason", "NVML is not there"}});
+  }
   memory = std::make_unique<MemoryCheck>(
       MemoryCheck::Parts{.ledger = MemoryLedger::Process(),
                          .board = board,

@@ -23,6 +23,9 @@ namespace {
 // Memory for partials of decode attention, if the context needs no more.
 constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
+// Of each of the two buffers that weights travel through.
+constexpr int64_t kUploadBytes = int64_t{32} << 20;
+
 Status OutOfRange(const char* what, int64_t index, int64_t count) {
   return InvalidArgument(
       what, std::to_string(index) + " is not in a pool of " + std::to_string(count));
@@ -58,6 +61,7 @@ CudaBackend::CudaBackend(std::unique_ptr<Device> device, StreamId stream,
 CudaBackend::~CudaBackend() {
   // Nothing may run in memory that is given back; a lost device has nothing that runs.
   static_cast<void>(device_->Synchronize(stream_));
+  if (uploader_.has_value()) static_cast<void>(uploader_->Finish());
   for (const StepGraph& graph : graphs_) device_->DestroyGraph(graph.graph);
 }
 
@@ -147,11 +151,11 @@ Status CudaBackend::UploadRope() {
 }
 
 StatusOr<MatrixId> CudaBackend::LoadMatrix(std::span<const TensorView> stacked) {
-  RENGA_ASSIGN_OR_RETURN(
-      DeviceMatrix matrix,
-      DeviceMatrix::Load(
-          stacked,
-          {.device = *device_, .stream = stream_, .arena = weights_, .pool = pool_}));
+  if (!uploader_.has_value()) {
+    RENGA_ASSIGN_OR_RETURN(uploader_, WeightUploader::Make(*device_, kUploadBytes));
+  }
+  RENGA_ASSIGN_OR_RETURN(DeviceMatrix matrix,
+                         DeviceMatrix::Load(stacked, *uploader_, weights_, pool_));
   if (!options_.row_invariant) {
     const int64_t bytes = matrix.rows() * cuda::PaddedCols(matrix.cols()) *
                           static_cast<int64_t>(sizeof(uint16_t));
@@ -208,6 +212,8 @@ Status CudaBackend::CreateKvPool(const KvGeometry& geometry, int64_t pages) {
     return InvalidArgument("kv.pool_bytes",
                            "a pool of " + std::to_string(pages) + " pages is impossible");
   }
+  if (uploader_.has_value()) RENGA_RETURN_IF_ERROR(uploader_->Finish());
+  uploader_.reset();  // All weights are there.
   geometry_ = geometry;
   where_.page_bytes = KvPageBytes(geometry);
   where_.open_bytes = KvOpenPageBytes(geometry);
@@ -338,7 +344,7 @@ Status CudaBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
   if (from == to || tokens == 0) return OkStatus();
   uint8_t* base = open ? where_.open : where_.pool;
   const int64_t stride = open ? where_.open_bytes : where_.page_bytes;
-  // The tables of the last step are done with: a step ends when its work has.
+  RENGA_RETURN_IF_ERROR(WaitForStaging());
   struct Item {
     cuda::CopyItem item;
     int32_t count = 1;
@@ -347,6 +353,7 @@ Status CudaBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
   *staged = {.item = {.from = {base + from * stride, where_.form_layer_bytes},
                       .to = {base + to * stride, where_.form_layer_bytes},
                       .tokens = tokens}};
+  staging_is_read_ = true;
   RENGA_RETURN_IF_ERROR(
       device_->CopyToDevice(step_block_, staged, sizeof(Item), stream_));
   auto* item = reinterpret_cast<Item*>(step_block_);
@@ -357,7 +364,7 @@ Status CudaBackend::CopyPageHead(PageId from, PageId to, int32_t tokens) {
                               .kv_heads = shape_.kv_heads,
                               .head_dim = shape_.head_dim};
   RENGA_RETURN_IF_ERROR(device_->Launch(cuda::KvCopyLaunch(args, 1), args, stream_));
-  return device_->Synchronize(stream_);  // The staging is the next step's.
+  return WaitForStaging();
 }
 
 }  // namespace renga

@@ -29,6 +29,7 @@
 #include "backend/device_memory.h"
 #include "backend/step_tables.h"
 #include "backend/thread_pool.h"
+#include "backend/weight_uploader.h"
 #include "base/aligned_buffer.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/product.h"
@@ -129,8 +130,13 @@ class CudaBackend final : public Backend {
   StatusOr<const DeviceMatrix*> FindMatrix(MatrixId id, int64_t rows, int64_t cols,
                                            const char* what) const;
   Status CheckVector(VectorId id, int64_t size, const char* what) const;
+  // Until all work is done.
+  Status Synchronize();
+  // Until nothing on the device reads the staging.
+  Status WaitForStaging();
   Status Note(const StepOp& op);
-  // Runs what was noted, as a graph if there is one, and waits for it.
+  // Runs what was noted, as a graph if there is one. Waits for it if nobody will ask for
+  // its logits.
   Status RunNoted();
   Status Launch(const StepOp& op, const StepSize& size);
   Status LaunchEmbed(const StepOp& op, const StepSize& size);
@@ -185,7 +191,8 @@ class CudaBackend final : public Backend {
 
   DeviceArena weights_;
   DeviceArena activations_;
-  std::vector<DeviceMatrix> matrices_;  // MatrixId - 1
+  std::optional<WeightUploader> uploader_;  // While weights are loaded.
+  std::vector<DeviceMatrix> matrices_;      // MatrixId - 1
   struct DeviceVector {
     const float* data = nullptr;
     int64_t size = 0;
@@ -219,6 +226,7 @@ class CudaBackend final : public Backend {
   std::optional<StepTables> step_;
   std::optional<CudaStepTables> tables_;
   PinnedMemory staging_;
+  bool staging_is_read_ = false;     // Maybe, by what was not waited for.
   std::byte* step_block_ = nullptr;  // On the device.
   std::vector<StepOp> noted_;
   bool in_step_ = false;

@@ -83,12 +83,22 @@ Status NoDevice(cudaError_t error) {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return Unavailable("no CUDA driver");
   }
-  if (error != cudaErrorInsufficientDriver) return Unavailable(Describe(error));
+  if (error != cudaErrorInsufficientDriver) return Internal(Describe(error));
   const auto version = [](int number) {
     return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
   };
-  return Unavailable("the CUDA driver is of version " + version(driver) +
-                     ", this build needs " + version(CUDART_VERSION));
+  return FailedPrecondition("the CUDA driver is of version " + version(driver) +
+                            ", this build needs " + version(CUDART_VERSION));
+}
+
+// Modules are loaded lazily: of all calls but a launch, asking for a kernel's attributes
+// is the one that is said to load it.
+cudaError_t LoadKernel(const void* entry) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, entry);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              cuda::kMaxSharedBytes);
 }
 
 // While it lives, this thread may do in a capture what is no part of it: load a kernel.
@@ -208,10 +218,10 @@ Status CudaDevice::LoadKernels() {
     for (int32_t i = 0; i < family.count; ++i) {
       const cuda::KernelEntry& kernel = family.first[i];
       kernels_.emplace(static_cast<int32_t>(kernel.kernel), kernel);
-      const cudaError_t error =
-          cudaFuncSetAttribute(kernel.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               cuda::kMaxSharedBytes);
-      if (error == cudaErrorNoKernelImageForDevice) {
+      const cudaError_t error = LoadKernel(kernel.entry);
+      if (error == cudaErrorNoKernelImageForDevice ||
+          error == cudaErrorInvalidDeviceFunction) {
+        static_cast<void>(cudaGetLastError());
         return Unimplemented("this build has no kernels for " + info_.name)
             .WithField("device.name");
       }
@@ -486,7 +496,10 @@ StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int32_t index) {
                                               std::to_string(count));
   }
   auto device = std::make_unique<CudaDevice>(index);
-  RENGA_RETURN_IF_ERROR(device->Open());
+  const Status status = device->Open();
+  // There is one, so it is not absent, whatever is wrong with it.
+  if (status.code() == StatusCode::kUnavailable) return Internal(status.message());
+  RENGA_RETURN_IF_ERROR(status);
   return std::unique_ptr<Device>(std::move(device));
 }
 

@@ -18,8 +18,9 @@ namespace renga {
 int32_t CudaDeviceCount();
 
 // Unavailable where there is no GPU at all: no driver, no device, or a build without
-// CUDA. InvalidArgument with device.name for an index that does not exist, Unimplemented
-// with it for a GPU that the kernels do not run on.
+// CUDA. FailedPrecondition: the driver is too old. InvalidArgument with device.name for
+// an index that does not exist, Unimplemented with it for a GPU that the kernels do not
+// run on.
 StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int32_t index);
 
 }  // namespace renga

@@ -125,7 +125,7 @@ Status CudaBackend::DrawOnDevice(std::span<const SampleSpec> specs) {
   RENGA_RETURN_IF_ERROR(
       device_->CopyToHost(staged + TokensOffset(max_specs_), device_tokens,
                           header.count * static_cast<int64_t>(sizeof(int32_t)), stream_));
-  return device_->Synchronize(stream_);
+  return Synchronize();
 }
 
 Status CudaBackend::DrawOnHost(std::span<const SampleSpec> specs,
@@ -133,6 +133,7 @@ Status CudaBackend::DrawOnHost(std::span<const SampleSpec> specs,
   for (const int32_t i : host_specs_) {
     RENGA_RETURN_IF_ERROR(FetchLogits(specs[static_cast<size_t>(i)].logit_row));
   }
+  if (!host_specs_.empty()) RENGA_RETURN_IF_ERROR(Synchronize());
   pool_.Run(static_cast<int64_t>(host_specs_.size()), [&](int64_t piece, int worker) {
     const size_t i = static_cast<size_t>(host_specs_[static_cast<size_t>(piece)]);
     const size_t vocab = static_cast<size_t>(shape_.vocab);
@@ -151,6 +152,7 @@ std::span<const float> CudaBackend::HostRow(int32_t logit_row) const {
   return host_logits_.As<float>().subspan(static_cast<size_t>(logit_row) * vocab, vocab);
 }
 
+// Begins the copy of a row to the host, if it has not begun before.
 Status CudaBackend::FetchLogits(int32_t logit_row) {
   const size_t row = static_cast<size_t>(logit_row);
   if (fetched_[row] != 0) return OkStatus();
@@ -158,7 +160,6 @@ Status CudaBackend::FetchLogits(int32_t logit_row) {
   RENGA_RETURN_IF_ERROR(device_->CopyToHost(
       host_logits_.As<float>().data() + logit_row * vocab, logits_ + logit_row * vocab,
       vocab * static_cast<int64_t>(sizeof(float)), stream_));
-  RENGA_RETURN_IF_ERROR(device_->Synchronize(stream_));
   fetched_[row] = 1;
   return OkStatus();
 }
@@ -170,6 +171,7 @@ StatusOr<std::span<const float>> CudaBackend::Logits(int32_t logit_row) {
                                             std::to_string(logit_rows_) + " logit rows");
   }
   RENGA_RETURN_IF_ERROR(FetchLogits(logit_row));
+  RENGA_RETURN_IF_ERROR(Synchronize());
   return HostRow(logit_row);
 }
 

@@ -15,6 +15,7 @@
 #include "backend/device.h"
 #include "backend/device_memory.h"
 #include "backend/thread_pool.h"
+#include "backend/weight_uploader.h"
 #include "kernels/cuda/weight_format.h"
 #include "renga/backend.h"
 #include "renga/status.h"
@@ -30,24 +31,19 @@ class DeviceMatrix {
     int32_t first_row = 0;  // In the stack.
   };
 
-  // What loading needs.
-  struct Loader {
-    Device& device;
-    StreamId stream;
-    DeviceArena& arena;
-    ThreadPool& pool;
-  };
-
-  // Returns when the weights are on the device. Errors name the tensor.
+  // Returns when all of the matrix has been packed; its last pieces may still be on their
+  // way, in the order of the uploader's stream. Errors name the tensor.
   static StatusOr<DeviceMatrix> Load(std::span<const TensorView> stacked,
-                                     const Loader& loader);
+                                     WeightUploader& uploader, DeviceArena& arena,
+                                     ThreadPool& pool);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   const std::vector<Segment>& segments() const { return segments_; }
 
  private:
-  Status LoadSegment(std::span<const TensorView> views, const Loader& loader);
+  Status LoadSegment(std::span<const TensorView> views, WeightUploader& uploader,
+                     DeviceArena& arena, ThreadPool& pool);
 
   int64_t rows_ = 0;
   int64_t cols_ = 0;

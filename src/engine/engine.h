@@ -128,6 +128,11 @@ class Engine {
   Sequence* RestingHolder() const;
   Status RunStep();
   void FailStep(const Status& status);
+  // Counts a failure of the device towards its loss.
+  void NoteFailure(const Status& status) {
+    const bool lost = status.code() == StatusCode::kUnavailable;
+    failed_in_a_row_ = lost ? kMaxFailedSteps : failed_in_a_row_ + 1;
+  }
   void Preempt(Sequence& sequence);
   void Deliver(TimePoint now);
   bool DeliverScores(const StepEntry& entry);
@@ -181,11 +186,6 @@ class Engine {
   uint64_t next_age_ = 1;
   uint64_t batches_ = 0;
   int64_t steps_ = 0;
-  // Counts a failure of the device towards its loss.
-  void NoteFailure(const Status& status) {
-    const bool lost = status.code() == StatusCode::kUnavailable;
-    failed_in_a_row_ = lost ? kMaxFailedSteps : failed_in_a_row_ + 1;
-  }
   int failed_in_a_row_ = 0;
   bool pool_was_low_ = false;
   int64_t evictions_shown_ = 0;

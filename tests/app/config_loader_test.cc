@@ -22,6 +22,7 @@ std::string OtherValue(const ConfigField& field) {
   if (bool* const* place = std::get_if<bool*>(&value)) return **place ? "false" : "true";
   if (std::string* const* place = std::get_if<std::string*>(&value)) {
     if (field.unit.starts_with("host:port")) return "localhost:1";
+    if (field.name == "device.name") return "cuda:1";
     if (field.choices.empty()) return "some text: #1 \"quoted\" \\ back";
     const size_t bar = field.choices.find('|');
     const std::string first(field.choices.substr(0, bar));

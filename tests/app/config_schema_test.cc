@@ -110,6 +110,15 @@ TEST(ConfigSchemaTest, ChoicesAreWholeWords) {
   }
 }
 
+TEST(ConfigSchemaTest, DevicesAreNamed) {
+  for (const char* right : {"auto", "cpu", "cuda", "cuda:7"}) {
+    EXPECT_TRUE(Set("device.name", right).ok()) << right;
+  }
+  for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1"}) {
+    EXPECT_EQ(Set("device.name", wrong).field(), "device.name") << wrong;
+  }
+}
+
 TEST(ConfigSchemaTest, AddressesHaveHostAndPort) {
   for (const char* right :
        {"127.0.0.1:0", "localhost:65535", "[::1]:50051", "0.0.0.0:1"}) {

@@ -36,6 +36,17 @@ TEST(DeviceChoice, AutoIsTheCpuWhereThereIsNoGpu) {
   EXPECT_THAT((*backend)->info().name, HasSubstr("cpu/"));
 }
 
+TEST(DeviceChoice, AutoIsTheCpuWhereTheGpuIsTooOld) {
+  for (const Status& why : {Unimplemented("compute capability 7.5"),
+                            FailedPrecondition("a driver of version 11.8")}) {
+    const auto backend = Make("auto", why);
+    ASSERT_EQ(backend.status().ToString(), "OK");
+    EXPECT_THAT((*backend)->info().name, HasSubstr("cpu/"));
+  }
+  EXPECT_EQ(Make("cuda:0", Unimplemented("compute capability 7.5")).status().code(),
+            StatusCode::kUnimplemented);
+}
+
 TEST(DeviceChoice, AutoDoesNotHideABrokenGpu) {
   const auto backend = Make("auto", Internal("the driver is out of its mind"));
   EXPECT_EQ(backend.status().code(), StatusCode::kInternal);

@@ -21,6 +21,7 @@ namespace renga {
 namespace {
 
 using test::AllEmulatedKernels;
+using test::DeviceCall;
 using test::LazyDevice;
 using ::testing::AllOf;
 using ::testing::Contains;
@@ -59,15 +60,15 @@ std::unique_ptr<Backend> MakeBackend(Device& device, const CudaBackendOptions& o
 std::vector<std::vector<float>> Serve(const TinyModel& model,
                                       std::unique_ptr<Backend> backend, KvDtype dtype) {
   TinyRunner runner(model, std::move(backend), dtype);
-  TinySequence a = MakeSequence(80, 1, runner.free_pages);
-  TinySequence b = MakeSequence(150, 2, runner.free_pages);
+  TinySequence a = MakeSequence(100, 1, runner.free_pages);
+  TinySequence b = MakeSequence(240, 2, runner.free_pages);
   std::vector<std::vector<float>> all;
   const auto step = [&](const std::vector<TinySequence*>& who,
                         const std::vector<int32_t>& counts) {
     const auto logits = runner.Step(who, counts);
     all.insert(all.end(), logits.begin(), logits.end());
   };
-  step({&a, &b}, {40, 70});
+  step({&a, &b}, {80, 180});  // Enough rows for cuBLASLt.
   step({&a, &b}, {1, 50});
   step({&a, &b}, {1, 1});
   Backend& device = runner.backend();
@@ -78,8 +79,8 @@ std::vector<std::vector<float>> Serve(const TinyModel& model,
   for (int i = 0; i < 3; ++i) step({&a, &b}, {1, 1});
   if (dtype != KvDtype::kInt8) {
     const PageId copy = runner.free_pages[1];
-    EXPECT_TRUE(device.CopyPageHead(b.pages[1], copy, 60).ok());
-    b.pages[1] = copy;
+    EXPECT_TRUE(device.CopyPageHead(b.pages[3], copy, 42).ok());
+    b.pages[3] = copy;
   }
   step({&a, &b}, {1, 1});
   return all;
@@ -110,6 +111,29 @@ TEST(CudaBackendLazy, EveryLegalOrderGivesTheSameBitsAndTouchesNothingWithoutAnO
       }
     }
   }
+}
+
+TEST(CudaBackendLazy, WhatAFailedStepReadsIsWaitedForBeforeItIsWritten) {
+  const TinyModel model = MakeModel({TensorType::kF16}, TinyShape());
+  LazyDevice device(AllEmulatedKernels(), {.simt = kUnchecked});
+  TinyRunner runner(model, MakeBackend(device, {.graphs = false, .threads = 1}),
+                    KvDtype::kF16);
+  const TinySequence s = MakeSequence(5, 1, runner.free_pages);
+  const SequenceRows rows{
+      .first_row = 0, .rows = 5, .first_position = 0, .pages = s.pages};
+  const int32_t logit_row = 4;
+  const StepBatch batch{
+      .tokens = s.ids, .sequences = {&rows, 1}, .logit_rows = {&logit_row, 1}};
+  const auto items = runner.Plan({rows}, 0);
+  device.FailAt(DeviceCall::kLaunch, 3, Internal("not today"));
+  EXPECT_EQ(runner.TryForward(batch, {items}).code(), StatusCode::kInternal);
+  EXPECT_GT(device.pending(), 1u);
+  EXPECT_EQ(runner.backend().BeginStep(batch, {items}).ToString(), "OK");
+  EXPECT_EQ(device.pending(), 1u) << "more than the new tables";
+  EXPECT_EQ(runner.TryForward(batch, {items}).ToString(), "OK");
+  EXPECT_TRUE(runner.backend().Logits(0).ok());
+  EXPECT_EQ(device.pending(), 0u);
+  EXPECT_THAT(device.reports(), IsEmpty());
 }
 
 // At once, so that the values are right and only the missing order is wrong.

@@ -163,9 +163,13 @@ TEST(CudaBackend, LibraryProductsAreNearTheOwnOnes) {
   const TinyModel model = MakeModel(kTypeMixes[4], TinyShape());
   EmulatedOptions options;
   options.backend.row_invariant = false;
+  options.device.simt.counters = false;
   CudaRunner cuda(model, KvDtype::kF16, options);
-  TinySequence s = MakeSequence(100, 1, cuda.runner.free_pages);
-  ExpectClose(cuda.runner.Step({&s}, {100})[0], ReferenceLogits(model, s.ids),
+  TinySequence few = MakeSequence(100, 2, cuda.runner.free_pages);
+  cuda.runner.Step({&few}, {100});
+  EXPECT_EQ(cuda.cuda.counting->gemms, 0);
+  TinySequence s = MakeSequence(260, 1, cuda.runner.free_pages);
+  ExpectClose(cuda.runner.Step({&s}, {260})[0], ReferenceLogits(model, s.ids),
               kHalfBound);
   EXPECT_GT(cuda.cuda.counting->gemms, 0);
   EXPECT_THAT(cuda.runner.backend().info().numerics_id, HasSubstr("renga-cuda-rows-1"));

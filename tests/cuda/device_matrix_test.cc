@@ -18,8 +18,9 @@ using test::SimtDevice;
 class DeviceMatrixTest : public ::testing::Test {
  protected:
   StatusOr<DeviceMatrix> Load(const std::vector<TensorView>& views) {
-    return DeviceMatrix::Load(
-        views, {.device = device_, .stream = stream_, .arena = arena_, .pool = pool_});
+    auto matrix = DeviceMatrix::Load(views, uploader_, arena_, pool_);
+    EXPECT_EQ(uploader_.Finish().ToString(), "OK");
+    return matrix;
   }
   std::vector<uint8_t> Bytes(const DeviceMatrix::Segment& segment, int64_t cols) {
     std::vector<uint8_t> bytes(
@@ -35,6 +36,8 @@ class DeviceMatrixTest : public ::testing::Test {
   SimtDevice device_{{}};
   StreamId stream_ = device_.CreateStream().value();
   DeviceArena arena_{device_, MemoryPurpose::kWeights, 0};
+  // Smaller than most matrices here.
+  WeightUploader uploader_ = WeightUploader::Make(device_, 4096).value();
   ThreadPool pool_{2};
   std::mt19937 random_{1};
 };

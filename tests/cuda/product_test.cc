@@ -109,6 +109,10 @@ Ratios RatiosOf(WeightType type, int32_t outputs, int32_t cols, int32_t rows,
   const SimtCounters& counters = device.last_counters();
   const Traffic& weights = counters.buffers.at("weights").read;
   const Traffic& x = counters.buffers.at("x").read;
+  if (kSimtHooks) {
+    EXPECT_GT(weights.sectors, 0) << "nothing was counted";
+    EXPECT_GT(x.sectors, 0) << "nothing was counted";
+  }
   const auto needed = static_cast<double>(
       cuda::DeviceWeightBytes(cuda::DeviceTypeOf(type), outputs, cols));
   return {.weights = 32.0 * static_cast<double>(weights.distinct_sectors) / needed,

@@ -2,7 +2,7 @@
 
     speed.py roofs OUT.csv             copy and matmul of torch: the roofs
     speed.py kernels OUT.csv           torch's matmul and scaled_dot_product_attention at our sizes
-    speed.py engine OUT.csv BENCH MODEL...   our engine, step_bench on model files, graphs on and off
+    speed.py engine OUT.csv BENCH DEVICE MODEL...   our engine, step_bench on model files, graphs on and off
     speed.py transformers OUT.csv      transformers' generate on a random model of 8B, bf16
 
 Rows: name,us,gb_per_s,gflop_per_s,bytes,flops. Times are CUDA events' around launches that take
@@ -125,10 +125,10 @@ def kernels(out):
     matmuls(torch, out)
 
 
-def engine(out, bench, *models):
+def engine(out, bench, device, *models):
     for model in models:
         for graphs in (1, 0):
-            command = [bench, model, "--device", "cuda:0", "--graphs", str(graphs), "--prefill", "2048"]
+            command = [bench, model, "--device", device, "--graphs", str(graphs), "--prefill", "2048"]
             done = subprocess.run(
                 [*command, "--max-batch", "32", "--repetitions", "15"], capture_output=True, text=True
             )

@@ -100,6 +100,21 @@ def memory_lines(path):
     return lines
 
 
+def sanitizer_lines(path):
+    """Which runs of sanitizer.log ("== TOOL PART", then "== status N") checked something."""
+    states = {"0": "ok", "99": "ERRORS", "124": "out of time", "125": "no time left"}
+    runs, name = {}, None
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if line.startswith("== status ") and name is not None:
+            status = line.split()[2]
+            runs.setdefault(states.get(status, f"could not run ({status})"), []).append(name)
+            name = None
+        elif line.startswith("== "):
+            name = line[3:]
+    found = [f"{state}: {', '.join(names)}" for state, names in runs.items()]
+    return [f"sanitizer: {'; '.join(found) or 'nothing was checked'}"]
+
+
 def summary(folder, steps):
     """(text, status). `steps`: the lines 'name status seconds' of the run."""
     lines, worst = [], 0
@@ -119,7 +134,10 @@ def summary(folder, steps):
         lines += speed_lines(read_perf(folder / "perf.csv"))
     if "memory" in ran:
         lines += memory_lines(folder / "memory.json")
-    lines.append(f"{wrong} wrong" if wrong else "nothing wrong in what was checked")
+    if "sanitizer" in ran:
+        lines += sanitizer_lines(folder / "sanitizer.log")
+    checked = "what was checked" if worst == 0 else "what was checked, but not all of it was"
+    lines.append(f"{wrong} wrong" if wrong else f"nothing wrong in {checked}")
     return "\n".join(lines) + "\n", max(worst, 1 if wrong else 0)
 
 

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -234,6 +235,49 @@ def test_what_is_not_there_is_said(tmp_path):
     assert summary.summary(tmp_path, ["probe 0 1"])[1] == 0, "what was not asked for is not missing"
 
 
+def test_a_step_that_failed_is_no_good_news(tmp_path):
+    results(tmp_path)
+    text, status = summary.summary(tmp_path, [*STEPS[:-1], "memory 127 1"])
+    assert status == 127 and text.endswith("nothing wrong in what was checked, but not all of it was\n")
+
+
+def test_what_no_sanitizer_looked_at_is_said(tmp_path):
+    results(tmp_path)
+    steps = [*STEPS, "sanitizer 0 3"]
+    assert "sanitizer: nothing was checked" in summary.summary(tmp_path, steps)[0]
+    log = "== memcheck rows\nx\n== status 0\n== racecheck rows\n== status 99\n== racecheck product\n== status 124\n"
+    (tmp_path / "sanitizer.log").write_text(
+        log + "== initcheck rows\n== status 255\n== initcheck sampling\n== status 125\n== initcheck product\n"
+    )
+    text, _ = summary.summary(tmp_path, steps)
+    assert "sanitizer: ok: memcheck rows; ERRORS: racecheck rows; out of time: racecheck product; " in text
+    assert "could not run (255): initcheck rows; no time left: initcheck sampling\n" in text
+
+
+def test_what_is_measured_runs_on_the_device_that_was_asked_for(tmp_path):
+    bench = tmp_path / "step_bench"
+    result = '{"bytes_per_token":2e9,"decode batch 1":{"median_ms":1.0}}'
+    bench.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\necho \'{result}\'\n')
+    bench.chmod(0o755)
+    speed.engine(speed.Out(tmp_path / "perf.csv"), bench, "cuda:3", tmp_path / "1b-q4_1.gguf")
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 2 and all("1b-q4_1.gguf --device cuda:3 --graphs" in call for call in calls)
+    assert "engine/1b-q4_1/graphs:0/decode_batch_1" in summary.read_perf(tmp_path / "perf.csv")
+
+
+# ---- The build -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()), reason="no nvcc here")
+def test_kernels_are_compiled_without_ccache_too(tmp_path):
+    """A bare machine has none."""
+    options = ["-DRENGA_ENGINE_ONLY=ON", "-DRENGA_CUDA=ON", "-DCCACHE=OFF", "-DCMAKE_CUDA_ARCHITECTURES=90"]
+    command = ["cmake", "-S", HERE.parents[1], "-B", tmp_path, "-G", "Ninja", *options]
+    subprocess.run(command, check=True, capture_output=True)
+    rules = (tmp_path / "CMakeFiles" / "rules.ninja").read_text()
+    assert re.search(r"command = \S*/keep_ptxas\.sh \S*/nvcc ", rules)
+
+
 # ---- The script ------------------------------------------------------------------------------
 
 
@@ -262,6 +306,32 @@ def test_a_step_that_fails_does_not_stop_the_others(tmp_path):
         assert f"step {step}: " in done.stdout
     assert "step kernels: FAILED (2)" in done.stdout and "kernels: no results" in done.stdout
     assert len([path for path in tmp_path.iterdir() if path.is_file()]) <= 8
+
+
+@pytest.mark.parametrize("status, step", [(0, "ok"), (99, "FAILED (1)"), (3, "FAILED (2)")])
+def test_what_a_sanitizer_says_counts(tmp_path, status, step):
+    tool = tmp_path / "tools" / "compute-sanitizer"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\nexit {status}\n")
+    tool.chmod(0o755)
+    path = f"{tool.parent}:/usr/bin:/bin"
+    done = run_script(tmp_path, "--only", "sanitizer", "--build", BUILD, "--budget", "60", PATH=path)
+    assert f"step sanitizer: {step}" in done.stdout
+    assert done.returncode == {0: 0, 99: 1, 3: 2}[status]
+
+
+@pytest.mark.parametrize("room", [30_000_000, 65_536])
+def test_models_go_where_there_is_room(tmp_path, room):
+    if Path("/dev/shm/renga/8b-f16.gguf").exists():
+        pytest.skip("they are there already")
+    df = tmp_path / "tools" / "df"
+    df.parent.mkdir()
+    df.write_text(f"#!/bin/sh\necho Filesystem 1024-blocks Used Available\necho shm 99 1 {room} 1% /dev/shm\n")
+    df.chmod(0o755)
+    options = ["--build", tmp_path / "build", "--only", "memory", "--budget", "8"]
+    run_script(tmp_path, *options, PATH=f"{df.parent}:/usr/bin:/bin", RENGA_GPU_MODELS="")
+    expected = "/dev/shm/renga" if room > 25_000_000 else f"{tmp_path}/build/models"
+    assert f"models in {expected}\n" in (tmp_path / "log.txt").read_text()
 
 
 def test_without_time_nothing_is_run(tmp_path):

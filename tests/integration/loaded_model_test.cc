@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/forwarding_backend.h"
 #include "base/log.h"
 #include "base/memory_ledger.h"
 #include "tests/models/tiny_model.h"
@@ -94,6 +95,45 @@ TEST_F(LoadedModelTest, WhatIsWrongWithFileOrSettingsIsNamed) {
   EXPECT_EQ(OpenError().field(), "kv.pool_bytes");
   config_.model.path += ".not";
   EXPECT_EQ(OpenError().field(), "model.path");
+}
+
+// A GPU whose memory is full once a few matrices are loaded.
+class FullGpu : public ForwardingBackend {
+ public:
+  explicit FullGpu(std::unique_ptr<Backend> to)
+      : ForwardingBackend(*to), to_(std::move(to)) {}
+  BackendInfo info() const override {
+    BackendInfo info;
+    info.gpu_memory_bytes = 5000;
+    return info;
+  }
+  StatusOr<MatrixId> LoadMatrix(std::span<const TensorView> stacked) override {
+    if (++matrices_ == 3) return ResourceExhausted("16 bytes are missing");
+    return ForwardingBackend::LoadMatrix(stacked);
+  }
+
+ private:
+  const std::unique_ptr<Backend> to_;
+  int matrices_ = 0;
+};
+
+TEST_F(LoadedModelTest, MemoryThatIsMissingIsToldBesideWhatIsNeededInAll) {
+  auto opened = LoadedModel::Open(config_);
+  ASSERT_TRUE(opened.ok());
+  const auto make = [](const DeviceSettings& settings) {
+    return StatusOr<std::unique_ptr<Backend>>(
+        std::make_unique<FullGpu>(std::move(MakeDefaultBackend(settings)).value()));
+  };
+  ASSERT_TRUE((*opened)->MakeDevice(make).ok());
+  const Status status = (*opened)->LoadWeights({.max_rows = 64,
+                                                .max_logit_rows = 8,
+                                                .max_sequences = 8,
+                                                .max_pages = (*opened)->pages()});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      status.message(),
+      testing::AllOf(HasSubstr("16 bytes are missing"), HasSubstr("all weights take"),
+                     HasSubstr("(kv.pool_bytes) 1048576"), HasSubstr("GPU has 5000")));
 }
 
 TEST_F(LoadedModelTest, ThePoolPaysForOpenPagesToo) {
