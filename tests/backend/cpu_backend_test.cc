@@ -20,15 +20,6 @@ std::vector<std::string> MachineIsas() {
   return names;
 }
 
-const std::vector<std::vector<TensorType>> kTypeMixes = {
-    {TensorType::kF32},
-    {TensorType::kF16},
-    {TensorType::kQ8_0},
-    {TensorType::kQ4_1},
-    // q, k and v of one stack differ, as do gate and up.
-    {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kF16, TensorType::kF32,
-     TensorType::kQ4_1, TensorType::kF32, TensorType::kQ8_0, TensorType::kQ4_1}};
-
 TEST(CpuBackend, AForwardPassEqualsDoublePrecision) {
   for (const std::vector<TensorType>& types : kTypeMixes) {
     for (const RopeStyle style : {RopeStyle::kAdjacentPairs, RopeStyle::kHalves}) {

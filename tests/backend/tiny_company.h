@@ -12,6 +12,16 @@
 
 namespace renga {
 
+// Tensor types of a tiny model's matrices (MakeModel): all of one, or mixed.
+inline const std::vector<std::vector<TensorType>> kTypeMixes = {
+    {TensorType::kF32},
+    {TensorType::kF16},
+    {TensorType::kQ8_0},
+    {TensorType::kQ4_1},
+    // q, k and v of one stack differ, as do gate and up.
+    {TensorType::kQ8_0, TensorType::kQ4_1, TensorType::kF16, TensorType::kF32,
+     TensorType::kQ4_1, TensorType::kF32, TensorType::kQ8_0, TensorType::kQ4_1}};
+
 // Lengths of a mixed batch; two of them cross a tree group.
 inline constexpr int32_t kLengths[] = {1, 5, 64, 65, 130, 257, 300};
 

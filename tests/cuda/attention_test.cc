@@ -4,12 +4,13 @@
 #include "kernels/cuda/attention.h"
 
 #include <gtest/gtest.h>
-#include <cstdio>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "tests/cuda/attention_cases.h"
 #include "tests/cuda/emulated/emulated_kernels.h"
+#include "tests/cuda/expect_checks.h"
 #include "tests/simt/simt_device.h"
 
 namespace renga::test {
@@ -17,17 +18,11 @@ namespace {
 
 using cuda::PageKind;
 
-std::vector<EmulatedKernel> Kernels() {
-  const EmulatedKernels kernels = EmulatedAttentionKernels();
-  return {kernels.first, kernels.first + kernels.count};
-}
+std::vector<EmulatedKernel> Kernels() { return KernelsOf(EmulatedAttentionKernels()); }
 
 TEST(Attention, MatchesTheSoftmaxAndItsBitsDoNotDependOnTheBatch) {
   SimtDevice device(Kernels());
-  for (const CheckResult& result : CheckAttention(device, CheckSize::kSmall)) {
-    EXPECT_TRUE(result.ok) << result.name << ": " << result.error << " of "
-                           << result.bound << ' ' << result.detail;
-  }
+  ExpectAllOk(CheckAttention(device, CheckSize::kSmall));
   EXPECT_TRUE(device.reports().empty());
 }
 

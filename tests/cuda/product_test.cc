@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/product_shape.h"
 #include "tests/cuda/emulated/emulated_kernels.h"
+#include "tests/cuda/expect_checks.h"
 #include "tests/cuda/product_cases.h"
 #include "tests/simt/simt_device.h"
 
@@ -18,18 +19,7 @@ namespace {
 
 using cuda::DeviceWeightType;
 
-std::vector<EmulatedKernel> Kernels() {
-  const EmulatedKernels kernels = EmulatedProductKernels();
-  return {kernels.first, kernels.first + kernels.count};
-}
-
-void ExpectAllOk(const CheckResults& results) {
-  EXPECT_FALSE(results.empty());
-  for (const CheckResult& result : results) {
-    EXPECT_TRUE(result.ok) << result.name << ": " << result.error << " of "
-                           << result.bound << ' ' << result.detail;
-  }
-}
+std::vector<EmulatedKernel> Kernels() { return KernelsOf(EmulatedProductKernels()); }
 
 TEST(Product, MatchesDoublePrecisionAndDoesNotDependOnCompany) {
   SimtDevice device(Kernels(), {.simt = {.counters = false}});

@@ -7,24 +7,14 @@
 
 #include "kernels/kv_page_format.h"
 #include "tests/cuda/emulated/emulated_kernels.h"
+#include "tests/cuda/expect_checks.h"
 #include "tests/cuda/rows_cases.h"
 #include "tests/simt/simt_device.h"
 
 namespace renga::test {
 namespace {
 
-std::vector<EmulatedKernel> Kernels() {
-  const EmulatedKernels kernels = EmulatedRowKernels();
-  return {kernels.first, kernels.first + kernels.count};
-}
-
-void ExpectAllOk(const CheckResults& results) {
-  EXPECT_FALSE(results.empty());
-  for (const CheckResult& result : results) {
-    EXPECT_TRUE(result.ok) << result.name << ": " << result.error << " of "
-                           << result.bound << ' ' << result.detail;
-  }
-}
+std::vector<EmulatedKernel> Kernels() { return KernelsOf(EmulatedRowKernels()); }
 
 // Lines of "name error" change in no bit with the order of blocks, warps and lanes.
 template <class Check>

@@ -6,23 +6,18 @@
 #include <gtest/gtest.h>
 
 #include "tests/cuda/emulated/emulated_kernels.h"
+#include "tests/cuda/expect_checks.h"
 #include "tests/cuda/sampling_cases.h"
 #include "tests/simt/simt_device.h"
 
 namespace renga::test {
 namespace {
 
-std::vector<EmulatedKernel> Kernels() {
-  const EmulatedKernels kernels = EmulatedSamplingKernels();
-  return {kernels.first, kernels.first + kernels.count};
-}
+std::vector<EmulatedKernel> Kernels() { return KernelsOf(EmulatedSamplingKernels()); }
 
 TEST(Sampling, DrawsTheTokensOfTheCpu) {
   SimtDevice device(Kernels(), {.simt = {.counters = false}});
-  for (const CheckResult& result : CheckSampling(device, CheckSize::kSmall)) {
-    EXPECT_TRUE(result.ok) << result.name << ": " << result.error << " differ; "
-                           << result.detail;
-  }
+  ExpectAllOk(CheckSampling(device, CheckSize::kSmall));
   EXPECT_TRUE(device.reports().empty());
 }
 
