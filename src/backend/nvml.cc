@@ -32,10 +32,12 @@ struct Nvml::Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*handle_by_pci_id)(const char* id, void** gpu) = nullptr;
-  int (*utilization)(void* gpu, Utilization* rates) = nullptr;
-  int (*memory)(void* gpu, Memory* memory) = nullptr;
-  int (*power)(void* gpu, unsigned* milliwatts) = nullptr;
-  int (*temperature)(void* gpu, unsigned sensor, unsigned* celsius) = nullptr;
+  // A struct is a void* here: its type is ours alone, and a sanitizer compares the types
+  // of both sides.
+  int (*utilization)(const void* gpu, void* rates) = nullptr;
+  int (*memory)(const void* gpu, void* memory) = nullptr;
+  int (*power)(const void* gpu, unsigned* milliwatts) = nullptr;
+  int (*temperature)(const void* gpu, unsigned sensor, unsigned* celsius) = nullptr;
 
   // Whether the library has what no figure can do without.
   bool Load(void* library) {

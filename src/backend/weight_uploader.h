@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "backend/device.h"
@@ -45,8 +46,8 @@ class WeightUploader {
   Device* device_;
   int64_t buffer_bytes_;
   StreamId stream_{};
-  Half halves_[2];
-  int next_ = 0;
+  std::array<Half, 2> halves_;
+  size_t next_ = 0;
 };
 
 }  // namespace renga

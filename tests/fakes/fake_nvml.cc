@@ -59,15 +59,15 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** gpu) {
   return kSuccess;
 }
 
-int nvmlDeviceGetUtilizationRates(const void* gpu, Utilization* rates) {
+int nvmlDeviceGetUtilizationRates(const void* gpu, void* rates) {
   if (IsSlice(gpu)) return kNotSupported;
-  *rates = {87, 40};
+  *static_cast<Utilization*>(rates) = {87, 40};
   return kSuccess;
 }
 
-int nvmlDeviceGetMemoryInfo(const void* gpu, Memory* memory) {
+int nvmlDeviceGetMemoryInfo(const void* gpu, void* memory) {
   const unsigned long long total = IsSlice(gpu) ? 10'000'000'000 : 24'000'000'000;
-  *memory = {total, total - 6'000'000'000, 6'000'000'000};
+  *static_cast<Memory*>(memory) = {total, total - 6'000'000'000, 6'000'000'000};
   return kSuccess;
 }
 
