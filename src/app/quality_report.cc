@@ -1,11 +1,9 @@
 #include "app/quality_report.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "app/backend_factory.h"
@@ -64,9 +62,7 @@ std::string Fixed(double value, int digits) {
 }  // namespace
 
 int WorkerThreads(const DeviceSettings& settings) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int wanted = settings.threads > 0 ? settings.threads : cores;
-  return std::clamp(wanted, 1, ThreadPool::kMaxThreads);
+  return ThreadPool::CountFor(settings.threads);
 }
 
 StatusOr<TextQuality> MeasureQuality(const QualityRequest& request, std::ostream& err) {

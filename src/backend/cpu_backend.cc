@@ -4,7 +4,6 @@
 #include "backend/cpu_backend.h"
 
 #include <string>
-#include <thread>
 
 #include "backend/cpu_backend_impl.h"
 #include "backend/graph_check.h"
@@ -44,13 +43,9 @@ StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& optio
   if (options.precision != "fast" && options.precision != "high") {
     return InvalidArgument("device.precision", "must be fast or high");
   }
-  int threads = options.threads;
-  if (threads == 0) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    threads = std::min(std::max(cores, 1), ThreadPool::kMaxThreads);
-  }
-  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
-      *ops, threads, options.precision == "fast" ? kFastCoarse : 0.0f));
+  return std::unique_ptr<Backend>(
+      std::make_unique<CpuBackend>(*ops, ThreadPool::CountFor(options.threads),
+                                   options.precision == "fast" ? kFastCoarse : 0.0f));
 }
 
 BackendInfo CpuBackend::info() const {

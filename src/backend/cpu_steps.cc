@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/cpu_backend_impl.h"
+#include "backend/loaded_weights.h"
 #include "backend/rope_table.h"
 #include "backend/sample_row.h"
 #include "backend/sample_spec.h"
@@ -40,27 +41,12 @@ Status CpuBackend::CheckLayer(int32_t layer) const {
 StatusOr<const PackedMatrix*> CpuBackend::FindMatrix(MatrixId id, int64_t rows,
                                                      int64_t cols,
                                                      const char* what) const {
-  const int64_t index = static_cast<int64_t>(id) - 1;
-  if (index < 0 || index >= static_cast<int64_t>(matrices_.size())) {
-    return InvalidArgument(what, "no such matrix is loaded");
-  }
-  const PackedMatrix& matrix = matrices_[static_cast<size_t>(index)];
-  if (matrix.rows() == rows && matrix.cols() == cols) return &matrix;
-  return InvalidArgument(what, "the matrix is " + std::to_string(matrix.rows()) + " x " +
-                                   std::to_string(matrix.cols()) + ", not " +
-                                   std::to_string(rows) + " x " + std::to_string(cols));
+  return FindLoaded(matrices_, id, rows, cols, what);
 }
 
 StatusOr<const float*> CpuBackend::FindVector(VectorId id, int64_t size,
                                               const char* what) const {
-  const int64_t index = static_cast<int64_t>(id) - 1;
-  if (index < 0 || index >= static_cast<int64_t>(vectors_.size())) {
-    return InvalidArgument(what, "no such vector is loaded");
-  }
-  const std::vector<float>& vector = vectors_[static_cast<size_t>(index)];
-  if (static_cast<int64_t>(vector.size()) == size) return vector.data();
-  return InvalidArgument(what, "the vector has " + std::to_string(vector.size()) +
-                                   " values, not " + std::to_string(size));
+  return FindLoaded(vectors_, id, size, what);
 }
 
 // ---- Products ----------------------------------------------------------------------
@@ -309,17 +295,8 @@ Status CpuBackend::Head(VectorId norm, MatrixId table) {
 
 Status CpuBackend::Sample(std::span<const SampleSpec> specs,
                           std::span<SampleResult> results) {
-  if (specs.size() != results.size()) {
-    return InvalidArgument("results", "must have one place per spec");
-  }
-  if (static_cast<int64_t>(specs.size()) > workspace_.max_specs()) {
-    return InvalidArgument("specs", std::to_string(specs.size()) +
-                                        " are more than the limits allow: " +
-                                        std::to_string(workspace_.max_specs()));
-  }
-  for (const SampleSpec& spec : specs) {
-    RENGA_RETURN_IF_ERROR(CheckSampleSpec(spec, logit_rows_, shape_.vocab));
-  }
+  RENGA_RETURN_IF_ERROR(
+      CheckSampleCall(specs, results, workspace_.max_specs(), logit_rows_, shape_.vocab));
   pool_.Run(static_cast<int64_t>(specs.size()), [&](int64_t i, int worker) {
     results[static_cast<size_t>(i)] =
         SampleOne(specs[static_cast<size_t>(i)], worker, workspace_.top(i));

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "backend/cuda_backend_impl.h"
@@ -26,25 +25,15 @@ constexpr int64_t kPartialBytes = int64_t{64} << 20;
 // Of each of the two buffers that weights travel through.
 constexpr int64_t kUploadBytes = int64_t{32} << 20;
 
-Status OutOfRange(const char* what, int64_t index, int64_t count) {
-  return InvalidArgument(
-      what, std::to_string(index) + " is not in a pool of " + std::to_string(count));
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
                                                    const CudaBackendOptions& options) {
   RENGA_RETURN_IF_ERROR(
       CheckRange("device.threads", options.threads, 0, ThreadPool::kMaxThreads));
-  int threads = options.threads;
-  if (threads == 0) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    threads = std::clamp(cores, 1, ThreadPool::kMaxThreads);
-  }
   RENGA_ASSIGN_OR_RETURN(const StreamId stream, device->CreateStream());
-  return std::unique_ptr<Backend>(
-      std::make_unique<CudaBackend>(std::move(device), stream, options, threads));
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
+      std::move(device), stream, options, ThreadPool::CountFor(options.threads)));
 }
 
 CudaBackend::CudaBackend(std::unique_ptr<Device> device, StreamId stream,
@@ -177,8 +166,7 @@ StatusOr<VectorId> CudaBackend::LoadVector(std::span<const float> values) {
   RENGA_ASSIGN_OR_RETURN(void* data, weights_.Allocate(bytes, "weights"));
   RENGA_RETURN_IF_ERROR(device_->CopyToDevice(data, values.data(), bytes, stream_));
   RENGA_RETURN_IF_ERROR(device_->Synchronize(stream_));
-  vectors_.push_back({.data = static_cast<const float*>(data),
-                      .size = static_cast<int64_t>(values.size())});
+  vectors_.emplace_back(static_cast<const float*>(data), values.size());
   return static_cast<VectorId>(vectors_.size());
 }
 
@@ -307,26 +295,26 @@ cuda::PageKind CudaBackend::page_kind() const {
 
 Status CudaBackend::CheckPage(PageId page, int64_t pages) const {
   if (page >= 0 && page < pages) return OkStatus();
-  return OutOfRange("page", page, pages);
+  return InvalidArgument("page", "page " + std::to_string(page) +
+                                     " is not in a pool of " + std::to_string(pages));
+}
+
+Status CudaBackend::CheckPageBytes(PageId page, size_t bytes) const {
+  RENGA_RETURN_IF_ERROR(CheckPage(page, pages_));
+  if (static_cast<int64_t>(bytes) == where_.page_bytes) return OkStatus();
+  return InvalidArgument("bytes", "a page has " + std::to_string(where_.page_bytes) +
+                                      " bytes, not " + std::to_string(bytes));
 }
 
 Status CudaBackend::ReadPage(PageId page, std::span<std::byte> bytes) {
-  RENGA_RETURN_IF_ERROR(CheckPage(page, pages_));
-  if (static_cast<int64_t>(bytes.size()) != where_.page_bytes) {
-    return InvalidArgument("bytes", "a page has " + std::to_string(where_.page_bytes) +
-                                        " bytes, not " + std::to_string(bytes.size()));
-  }
+  RENGA_RETURN_IF_ERROR(CheckPageBytes(page, bytes.size()));
   RENGA_RETURN_IF_ERROR(device_->CopyToHost(
       bytes.data(), where_.pool + page * where_.page_bytes, where_.page_bytes, stream_));
   return device_->Synchronize(stream_);
 }
 
 Status CudaBackend::WritePage(PageId page, std::span<const std::byte> bytes) {
-  RENGA_RETURN_IF_ERROR(CheckPage(page, pages_));
-  if (static_cast<int64_t>(bytes.size()) != where_.page_bytes) {
-    return InvalidArgument("bytes", "a page has " + std::to_string(where_.page_bytes) +
-                                        " bytes, not " + std::to_string(bytes.size()));
-  }
+  RENGA_RETURN_IF_ERROR(CheckPageBytes(page, bytes.size()));
   RENGA_RETURN_IF_ERROR(device_->CopyToDevice(where_.pool + page * where_.page_bytes,
                                               bytes.data(), where_.page_bytes, stream_));
   return device_->Synchronize(stream_);

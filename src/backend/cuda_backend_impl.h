@@ -123,6 +123,7 @@ class CudaBackend final : public Backend {
 
   // ---- Pages.
   Status CheckPage(PageId page, int64_t pages) const;
+  Status CheckPageBytes(PageId page, size_t bytes) const;
 
   // ---- Steps.
   Status CheckInStep() const;
@@ -191,13 +192,9 @@ class CudaBackend final : public Backend {
 
   DeviceArena weights_;
   DeviceArena activations_;
-  std::optional<WeightUploader> uploader_;  // While weights are loaded.
-  std::vector<DeviceMatrix> matrices_;      // MatrixId - 1
-  struct DeviceVector {
-    const float* data = nullptr;
-    int64_t size = 0;
-  };
-  std::vector<DeviceVector> vectors_;  // VectorId - 1
+  std::optional<WeightUploader> uploader_;       // While weights are loaded.
+  std::vector<DeviceMatrix> matrices_;           // MatrixId - 1
+  std::vector<std::span<const float>> vectors_;  // VectorId - 1; on the device.
 
   KvGeometry geometry_;
   int64_t pages_ = 0;            // 0: there is no pool yet.

@@ -68,18 +68,11 @@ Status CudaBackend::AllocateSampling() {
 
 Status CudaBackend::Sample(std::span<const SampleSpec> specs,
                            std::span<SampleResult> results) {
-  if (specs.size() != results.size()) {
-    return InvalidArgument("results", "must have one place per spec");
-  }
-  if (static_cast<int64_t>(specs.size()) > max_specs_) {
-    return InvalidArgument(
-        "specs", std::to_string(specs.size()) +
-                     " are more than the limits allow: " + std::to_string(max_specs_));
-  }
+  RENGA_RETURN_IF_ERROR(
+      CheckSampleCall(specs, results, max_specs_, logit_rows_, shape_.vocab));
   host_specs_.clear();
   drawn_specs_.clear();
   for (size_t i = 0; i < specs.size(); ++i) {
-    RENGA_RETURN_IF_ERROR(CheckSampleSpec(specs[i], logit_rows_, shape_.vocab));
     (DrawnOnDevice(specs[i]) ? drawn_specs_ : host_specs_)
         .push_back(static_cast<int32_t>(i));
   }

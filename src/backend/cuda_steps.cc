@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/cuda_backend_impl.h"
+#include "backend/loaded_weights.h"
 #include "backend/rope_table.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -40,26 +41,11 @@ Status CudaBackend::CheckLayer(int32_t layer) const {
 StatusOr<const DeviceMatrix*> CudaBackend::FindMatrix(MatrixId id, int64_t rows,
                                                       int64_t cols,
                                                       const char* what) const {
-  const int64_t index = static_cast<int64_t>(id) - 1;
-  if (index < 0 || index >= static_cast<int64_t>(matrices_.size())) {
-    return InvalidArgument(what, "no such matrix is loaded");
-  }
-  const DeviceMatrix& matrix = matrices_[static_cast<size_t>(index)];
-  if (matrix.rows() == rows && matrix.cols() == cols) return &matrix;
-  return InvalidArgument(what, "the matrix is " + std::to_string(matrix.rows()) + " x " +
-                                   std::to_string(matrix.cols()) + ", not " +
-                                   std::to_string(rows) + " x " + std::to_string(cols));
+  return FindLoaded(matrices_, id, rows, cols, what);
 }
 
 Status CudaBackend::CheckVector(VectorId id, int64_t size, const char* what) const {
-  const int64_t index = static_cast<int64_t>(id) - 1;
-  if (index < 0 || index >= static_cast<int64_t>(vectors_.size())) {
-    return InvalidArgument(what, "no such vector is loaded");
-  }
-  const int64_t found = vectors_[static_cast<size_t>(index)].size;
-  if (found == size) return OkStatus();
-  return InvalidArgument(what, "the vector has " + std::to_string(found) +
-                                   " values, not " + std::to_string(size));
+  return FindLoaded(vectors_, id, size, what).status();
 }
 
 // ---- The calls of a step: checked and noted ----------------------------------------
@@ -224,7 +210,7 @@ Status CudaBackend::LaunchEmbed(const StepOp& op, const StepSize& size) {
 Status CudaBackend::LaunchNorm(VectorId norm, const int32_t* source,
                                const int32_t* counter, int32_t most_rows) {
   const cuda::RmsNormArgs args{.x = x_,
-                               .weight = vectors_[static_cast<size_t>(norm) - 1].data,
+                               .weight = vectors_[static_cast<size_t>(norm) - 1].data(),
                                .out = normed_,
                                .source = source,
                                .row_count = counter,

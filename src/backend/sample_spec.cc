@@ -46,6 +46,23 @@ Status CheckSampleSpec(const SampleSpec& spec, int64_t logit_rows, int64_t vocab
   return OkStatus();
 }
 
+Status CheckSampleCall(std::span<const SampleSpec> specs,
+                       std::span<const SampleResult> results, int64_t most,
+                       int64_t logit_rows, int64_t vocab) {
+  if (specs.size() != results.size()) {
+    return InvalidArgument("results", "must have one place per spec");
+  }
+  if (static_cast<int64_t>(specs.size()) > most) {
+    return InvalidArgument(
+        "specs", std::to_string(specs.size()) +
+                     " are more than the limits allow: " + std::to_string(most));
+  }
+  for (const SampleSpec& spec : specs) {
+    RENGA_RETURN_IF_ERROR(CheckSampleSpec(spec, logit_rows, vocab));
+  }
+  return OkStatus();
+}
+
 bool EditsLogits(const SampleSpec& spec) {
   const bool penalties = spec.repetition_penalty != 1.0f ||
                          spec.presence_penalty != 0.0f || spec.frequency_penalty != 0.0f;

@@ -16,6 +16,12 @@ namespace renga {
 // InvalidArgument with the field that reaches outside the step or the vocabulary.
 Status CheckSampleSpec(const SampleSpec& spec, int64_t logit_rows, int64_t vocab);
 
+// A whole call of Backend::Sample: each spec as above, at most `most` of them (field
+// specs), and a place for each result.
+Status CheckSampleCall(std::span<const SampleSpec> specs,
+                       std::span<const SampleResult> results, int64_t most,
+                       int64_t logit_rows, int64_t vocab);
+
 // Whether the draw needs other logits than those of the row.
 bool EditsLogits(const SampleSpec& spec);
 

@@ -4,6 +4,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace renga {
@@ -49,6 +51,11 @@ bool SpinUntil(Duration limit, const Done& done) {
 }
 
 }  // namespace
+
+int ThreadPool::CountFor(int32_t setting) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(setting > 0 ? setting : cores, 1, kMaxThreads);
+}
 
 ThreadPool::ThreadPool(int threads)
     : threads_(threads),

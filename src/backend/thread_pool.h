@@ -31,6 +31,9 @@ class ThreadPool {
   static constexpr int kMaxThreads = 256;
   static constexpr int64_t kMaxPieces = (int64_t{1} << 20) - 1;
 
+  // Workers that a setting asks for, the caller's own included; 0: one for each core.
+  static int CountFor(int32_t setting);
+
   // REQUIRES: 1 <= threads <= kMaxThreads, the caller's own included.
   explicit ThreadPool(int threads);
   ~ThreadPool();

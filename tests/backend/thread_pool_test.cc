@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,13 @@ namespace renga {
 namespace {
 
 using std::chrono::milliseconds;
+
+TEST(ThreadPool, ASettingIsObeyedWithinTheLimitAndZeroIsTheCores) {
+  EXPECT_EQ(ThreadPool::CountFor(3), 3);
+  EXPECT_EQ(ThreadPool::CountFor(ThreadPool::kMaxThreads + 5), ThreadPool::kMaxThreads);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  EXPECT_EQ(ThreadPool::CountFor(0), std::clamp(cores, 1, ThreadPool::kMaxThreads));
+}
 
 TEST(ThreadPool, RunsEveryPieceExactlyOnce) {
   for (int threads = 1; threads <= 4; ++threads) {
